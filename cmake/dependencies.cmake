@@ -1,0 +1,28 @@
+# Debian packages only (docs/DEPENDENCIES.md); static archives where they exist, so that the
+# binary starts on a machine that has none of them.
+find_package(Threads REQUIRED)
+
+function(exode_library target name)
+  find_library(${target}_path NAMES lib${name}.a ${name} REQUIRED)
+  add_library(${target} INTERFACE)
+  target_link_libraries(${target} INTERFACE ${${target}_path})
+endfunction()
+
+exode_library(exode_fmt fmt)
+exode_library(exode_spdlog spdlog)
+target_compile_definitions(exode_spdlog INTERFACE SPDLOG_COMPILED_LIB SPDLOG_FMT_EXTERNAL)
+target_link_libraries(exode_spdlog INTERFACE exode_fmt Threads::Threads)
+exode_library(exode_hwy hwy)
+exode_library(exode_utf8proc utf8proc)
+target_compile_definitions(exode_utf8proc INTERFACE UTF8PROC_STATIC)
+exode_library(exode_pcre2 pcre2-8)
+target_compile_definitions(exode_pcre2 INTERFACE PCRE2_CODE_UNIT_WIDTH=8)
+exode_library(exode_simdjson simdjson)
+exode_library(exode_xxhash xxhash)
+exode_library(exode_yaml yaml-cpp)
+if(EXODE_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+if(EXODE_BENCH)
+  find_package(benchmark REQUIRED)
+endif()

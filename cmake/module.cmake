@@ -1,0 +1,31 @@
+# exode_module(NAME DEPS <layers> LIBS <external> SOURCES <files>)
+# One static library per layer; DEPS are exactly the layers of tools/layers.txt it may see.
+function(exode_module name)
+  cmake_parse_arguments(ARG "" "" "DEPS;LIBS;SOURCES" ${ARGN})
+  list(TRANSFORM ARG_DEPS PREPEND exode_)
+  if(NOT ARG_SOURCES)
+    add_library(exode_${name} INTERFACE)
+    target_include_directories(exode_${name} INTERFACE ${CMAKE_SOURCE_DIR}/src)
+    target_link_libraries(exode_${name} INTERFACE ${ARG_DEPS})
+    return()
+  endif()
+  add_library(exode_${name} STATIC ${ARG_SOURCES})
+  target_include_directories(exode_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(exode_${name} PUBLIC ${ARG_DEPS} PRIVATE ${ARG_LIBS} exode_warnings)
+endfunction()
+
+# exode_test(NAME DEPS <layers> LIBS <external> LABELS <labels> SOURCES <files>)
+# A GoogleTest program; every TEST in it becomes a ctest entry.
+function(exode_test name)
+  cmake_parse_arguments(ARG "" "" "DEPS;LIBS;LABELS;SOURCES" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  list(TRANSFORM ARG_DEPS PREPEND exode_)
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} ${ARG_LIBS} GTest::gtest GTest::gmock
+                        GTest::gtest_main exode_warnings)
+  target_compile_definitions(${name} PRIVATE EXODE_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+                             EXODE_BINARY_DIR="${CMAKE_BINARY_DIR}"
+                             EXODE_SHARED_DIR="${EXODE_SHARED_DIR}")
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 600)
+endfunction()

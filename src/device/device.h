@@ -1,0 +1,96 @@
+// A device owns memory and executes ops. All memory is taken before seal(); afterwards allocate()
+// refuses, so that nothing can fail for lack of memory while requests run.
+//
+//   auto device = open_device({.name = "cpu", .threads = 2});
+//   auto buffer = device.value()->allocate(plan.total_bytes, "kv pool");
+//   device.value()->seal();
+//
+// On the CPU device memory is host memory and a copy is memcpy.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "base/thread_pool.h"
+
+namespace exode {
+
+enum class Backend : uint8_t { kRef, kCpu, kCuda, kCount };
+std::string_view backend_name(Backend backend);
+
+struct DeviceCaps {  // facts, not product names
+  std::string name;
+  int32_t multiprocessors = 1;  // CPU: worker threads
+  int32_t shared_bytes_per_block = 0;
+  size_t memory_bytes = 0;
+  double bandwidth_gbps = 0;  // 0 = unknown
+};
+
+// Owns one allocation of a device; frees it on destruction.
+class Buffer {
+ public:
+  using Free = void (*)(void* owner, std::byte* data, size_t bytes);
+  Buffer() = default;
+  Buffer(std::byte* data, size_t bytes, void* owner, Free free)
+      : data_(data), bytes_(bytes), owner_(owner), free_(free) {}
+  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+  Buffer& operator=(Buffer&& other) noexcept;
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer();
+
+  std::span<std::byte> bytes() const { return {data_, bytes_}; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t bytes_ = 0;
+  void* owner_ = nullptr;
+  Free free_ = nullptr;
+};
+
+// Where ops run, in order. The CPU stream executes at once on its pool.
+class Stream {
+ public:
+  explicit Stream(ThreadPool* pool) : pool_(pool) {}
+  explicit Stream(void* native) : native_(native) {}
+  ThreadPool& pool() const { return *pool_; }
+  void* native() const { return native_; }
+
+ private:
+  ThreadPool* pool_ = nullptr;
+  void* native_ = nullptr;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual Backend backend() const = 0;
+  virtual const DeviceCaps& caps() const = 0;
+  // 64-byte aligned and zeroed. kOutOfMemory when it does not fit or after seal(); `purpose`
+  // appears in the message.
+  virtual Result<Buffer> allocate(size_t bytes, std::string_view purpose) = 0;
+  virtual void seal() = 0;
+  virtual size_t allocated_bytes() const = 0;
+  virtual Stream& stream() = 0;
+  virtual void copy_in(std::span<std::byte> device, std::span<const std::byte> host) = 0;
+  virtual void copy_out(std::span<std::byte> host, std::span<const std::byte> device) = 0;
+  virtual void synchronize() = 0;
+};
+
+struct DeviceOptions {
+  std::string name = "cpu";  // "cpu", "cuda", "cuda:N"
+  int32_t threads = 0;       // CPU only; 0 = every core the process may use
+  size_t memory_limit = 0;   // bytes; 0 = what the device has
+};
+Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options);
+
+// One per backend; the CUDA one is a refusal with instructions in builds without CUDA.
+Result<std::unique_ptr<Device>> open_cpu_device(const DeviceOptions& options);
+Result<std::unique_ptr<Device>> open_cuda_device(const DeviceOptions& options);
+
+}  // namespace exode

@@ -1,0 +1,39 @@
+// Every op, and which kernels a backend has for it. A backend fills one table in one readable
+// initialiser; a missing kernel is found at plan time, before any request.
+#pragma once
+
+#include <tuple>
+
+#include "ops/elementwise.h"
+#include "ops/embedding.h"
+#include "ops/gdn.h"
+#include "ops/matmul.h"
+#include "ops/moe.h"
+#include "ops/qk_norm_rope.h"
+#include "ops/rms_norm.h"
+#include "ops/sample.h"
+
+namespace exode {
+
+struct OpTable {
+  Backend backend = Backend::kRef;
+  DeviceCaps caps;
+  std::tuple<Kernel<ops::Embedding>, Kernel<ops::RmsNorm>, Kernel<ops::AddRmsNorm>,
+             Kernel<ops::MatMul>, Kernel<ops::SwiGlu>, Kernel<ops::SigmoidGate>,
+             Kernel<ops::AddGated>, Kernel<ops::Add>, Kernel<ops::GatherRows>,
+             Kernel<ops::QkNormRope>, Kernel<ops::CausalConv>, Kernel<ops::GdnGates>,
+             Kernel<ops::GatedDelta>, Kernel<ops::GatedRmsNorm>, Kernel<ops::MoeRoute>,
+             Kernel<ops::MoeExperts>, Kernel<ops::Sample>>
+      kernels;
+};
+
+// kv/ overloads this for its two ops: there the cache view names the format.
+template <class Op>
+const Kernel<Op>& kernel_for(const OpTable& table, const Op&) {
+  return std::get<Kernel<Op>>(table.kernels);
+}
+
+OpTable ref_ops(const DeviceCaps& caps);  // slow, obvious, double-accumulating: the judge in tests
+OpTable cpu_ops(const DeviceCaps& caps);
+
+}  // namespace exode

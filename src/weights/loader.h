@@ -1,0 +1,76 @@
+// From checkpoint modules to WeightViews in device memory. The same calls run twice: in plan mode
+// they check names, shapes and formats and count bytes; in load mode they fill the memory. The
+// tensors decide the format of each module, the config only helps (weights/formats.cc).
+//
+//   Arena counting = Arena::counting();
+//   WeightLoader plan(WeightLoader::Mode::kPlan, checkpoint, counting, device);
+//   build(plan);                                  // counting.peak_bytes() is the line of the plan
+//   WeightLoader load(WeightLoader::Mode::kLoad, checkpoint, arena, device);
+//   build(load);  load.unused();                  // tensors nothing asked for
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "device/arena.h"
+#include "device/device.h"
+#include "tensor/weight.h"
+#include "weights/checkpoint.h"
+#include "weights/host_weight.h"
+
+namespace exode {
+
+// Rows [first, first + count) of linear module `module` (the name without ".weight").
+struct RowRange {
+  std::string module;
+  int32_t first = 0, count = 0;
+  int32_t module_rows = 0;  // all rows of the module: asserted against the checkpoint
+};
+
+class WeightLoader {
+ public:
+  enum class Mode : uint8_t { kPlan, kLoad };
+  using Progress = std::function<void(uint64_t bytes_done)>;  // checkpoint bytes consumed
+
+  WeightLoader(Mode mode, const Checkpoint& checkpoint, Arena& arena, Device& device,
+               Progress progress = {});
+
+  bool has_module(const std::string& module) const;  // in any format
+  bool has_tensor(const std::string& name) const;
+
+  // A linear module [rows, cols] in the layout of its checkpoint format.
+  Result<WeightView> linear(const std::string& module, int32_t rows, int32_t cols);
+  // Row ranges stacked into one matrix. Parts of one int4 geometry stay int4, dense parts of one
+  // dtype stay dense, aligned FP8 stays FP8; anything mixed becomes f32 with a warning.
+  Result<WeightView> stacked(const std::vector<RowRange>& parts, int32_t cols);
+  // A plain float tensor whose leading dimensions multiply to `rows` (embeddings, 3-D experts).
+  Result<WeightView> plain_matrix(const std::string& tensor, int32_t rows, int32_t cols);
+  // A plain float tensor of `count` elements, any shape, converted to f32.
+  Result<ConstTensorView> vector_f32(const std::string& tensor, int32_t count);
+  // Host values placed in device memory as f32 (for example rope frequencies).
+  ConstTensorView constant_f32(std::span<const float> values);
+
+  std::vector<std::string> unused() const;  // names never asked for, in order
+  uint64_t bytes_consumed() const { return consumed_bytes_; }
+  // How many matrices came in each format ("gptq_int4": 40): for the start-up report.
+  const std::map<std::string, int32_t>& format_counts() const { return format_counts_; }
+
+ private:
+  Result<HostWeight> read(const std::string& module, int32_t rows, int32_t cols);
+  WeightView place(const HostWeight& weight);
+  std::span<std::byte> take(size_t bytes) { return arena_.take(bytes); }
+  void mark_used(const std::string& tensor);
+
+  Mode mode_;
+  const Checkpoint& checkpoint_;
+  Arena& arena_;
+  Device& device_;
+  Progress progress_;
+  std::set<std::string> used_;
+  std::map<std::string, int32_t> format_counts_;
+  uint64_t consumed_bytes_ = 0;
+};
+
+}  // namespace exode
