@@ -1,6 +1,6 @@
 // A weight matrix on its way from a checkpoint format to a kernel layout: formats decode into
-// this, packers (weights/pack.h) turn it into the layouts of tensor/weight.h. In plan mode the
-// vectors are empty and only the description counts.
+// this, packers (weights/pack.h) turn it into the layouts of tensor/weight.h. A description
+// (plan mode) has empty vectors; only its first fields count.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/thread_pool.h"
 #include "tensor/weight.h"
 #include "weights/checkpoint.h"
 
@@ -16,26 +17,46 @@ namespace exode {
 
 struct HostWeight {
   WeightLayout layout = WeightLayout::kDense;
-  DType dtype = DType::kF32;           // of dense codes
+  DType dtype = DType::kF32;  // of dense codes
   int32_t rows = 0, cols = 0, group = 0;
   bool has_zeros = false;
-  std::vector<std::byte> dense;        // kDense: [rows, cols] of dtype; kFp8Block: e4m3 bytes
-  std::vector<uint8_t> codes;          // kInt4Group: one code 0…15 per byte, [rows, cols]
-  std::vector<float> scales;           // as tensor/weight.h
-  std::vector<uint8_t> zeros;          // as tensor/weight.h, when has_zeros
+  // kDense: [rows, cols] of dtype; kFp8Block: e4m3 codes. Points into the mapped checkpoint, which
+  // must outlive the HostWeight; any alignment.
+  std::span<const std::byte> dense = {};
+  std::vector<uint8_t> codes = {};  // kInt4Group: one code 0…15 per byte, [rows, cols]
+  std::vector<float> scales = {};   // as tensor/weight.h
+  std::vector<uint8_t> zeros = {};  // as tensor/weight.h, when has_zeros
+
+  int32_t groups() const { return group == 0 ? 0 : (cols + group - 1) / group; }  // per row
+};
+
+enum class ReadMode : uint8_t {
+  kDescribe,  // checks names, shapes and dtypes; reads no tensor data
+  kDecode,
+};
+
+struct ReadRequest {
+  const Checkpoint& checkpoint;
+  const std::string& module;  // the name without ".weight"
+  int32_t rows = 0, cols = 0;
+  ReadMode mode = ReadMode::kDescribe;
+  ThreadPool* pool = nullptr;  // optional, for decoding
 };
 
 // How one checkpoint format stores a linear module.
 struct WeightFormat {
   std::string_view name;
   bool (*matches)(const Checkpoint&, const std::string& module);
-  // decode = false checks shapes and dtypes and fills the description only. `used` gets the
-  // names of the tensors that belong to the module.
-  Result<HostWeight> (*read)(const Checkpoint&, const std::string& module, int32_t rows,
-                             int32_t cols, bool decode, std::vector<std::string>& used);
+  // `used` gets the names of the tensors that belong to the module.
+  Result<HostWeight> (*read)(const ReadRequest& request, std::vector<std::string>& used);
 };
 
 std::span<const WeightFormat> weight_formats();  // first match wins
-std::vector<float> dequantize(const HostWeight& weight);  // [rows, cols]
+// The format of the module; nullptr when the checkpoint has no such module.
+const WeightFormat* find_format(const Checkpoint& checkpoint, const std::string& module);
+
+// Rows [first, first + count) as f32 [count, cols].
+std::vector<float> dequantize_rows(const HostWeight& weight, int32_t first, int32_t count);
+std::vector<float> dequantize(const HostWeight& weight);  // all rows
 
 }  // namespace exode

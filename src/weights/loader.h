@@ -10,7 +10,9 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -58,10 +60,17 @@ class WeightLoader {
   const std::map<std::string, int32_t>& format_counts() const { return format_counts_; }
 
  private:
-  Result<HostWeight> read(const std::string& module, int32_t rows, int32_t cols);
-  WeightView place(const HostWeight& weight);
-  std::span<std::byte> take(size_t bytes) { return arena_.take(bytes); }
+  using Modules = std::map<std::string, HostWeight>;
+
+  Result<HostWeight> read(const std::string& module, int32_t rows, int32_t cols, ReadMode mode);
+  Result<Modules> describe(const std::vector<RowRange>& parts, int32_t cols);
+  Status fill(const WeightView& view, const std::vector<RowRange>& parts);
+  WeightView take_view(const HostWeight& description);
+  void write_rows(const WeightView& view, const HostWeight& weight, const RowRange& range,
+                  int32_t row);
+  void copy(ConstTensorView destination, std::span<const std::byte> source);
   void mark_used(const std::string& tensor);
+  ThreadPool* pool() const;
 
   Mode mode_;
   const Checkpoint& checkpoint_;
@@ -69,6 +78,7 @@ class WeightLoader {
   Device& device_;
   Progress progress_;
   std::set<std::string> used_;
+  std::set<std::string> counted_modules_;
   std::map<std::string, int32_t> format_counts_;
   uint64_t consumed_bytes_ = 0;
 };

@@ -1,0 +1,20 @@
+#include <algorithm>
+#include <array>
+
+#include "weights/formats/formats.h"
+
+namespace exode {
+
+std::span<const WeightFormat> weight_formats() {
+  static const std::array<WeightFormat, 2> kFormats{kGptqInt4Format, kPlainFormat};
+  return kFormats;
+}
+
+const WeightFormat* find_format(const Checkpoint& checkpoint, const std::string& module) {
+  for (const WeightFormat& format : weight_formats()) {
+    if (format.matches(checkpoint, module)) return &format;
+  }
+  return nullptr;
+}
+
+}  // namespace exode

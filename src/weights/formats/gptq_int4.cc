@@ -1,0 +1,144 @@
+// GPTQ and AutoRound (auto_gptq packing):
+//   X.qweight I32 [K/8, N]       nibble k % 8 of word (k/8, n)
+//   X.qzeros  I32 [K/G, N/8]     nibble n % 8 of word (g, n/8); v1 stores zero - 1
+//   X.scales  float [K/G, N]     any sign
+//   X.g_idx   I32 [K], optional  k/G; anything else is activation order and refused
+#include <fmt/format.h>
+
+#include "weights/decode.h"
+#include "weights/formats/formats.h"
+#include "weights/quant_config.h"
+
+namespace exode {
+namespace {
+
+// The column count of qweight tells GPTQ [K/8, N] from AWQ [K, N/8].
+bool matches(const Checkpoint& checkpoint, const std::string& module) {
+  const RawTensor* qweight = checkpoint.find(module + ".qweight");
+  const RawTensor* scales = checkpoint.find(module + ".scales");
+  return qweight != nullptr &&
+         (scales == nullptr || qweight->shape.size() != 2 || scales->shape.size() != 2 ||
+          qweight->shape[1] == scales->shape[1]);
+}
+
+struct Tensors {
+  const RawTensor* qweight;
+  const RawTensor* qzeros;
+  const RawTensor* scales;
+  const RawTensor* g_idx;  // nullptr when absent
+  QuantConfig config;
+};
+
+Result<Tensors> find_tensors(const ReadRequest& r, std::vector<std::string>& used) {
+  const std::string& m = r.module;
+  Tensors t{};
+  EXODE_ASSIGN(t.config, quant_config_for(r.checkpoint, m));
+  if (r.cols % 8 != 0) {
+    return unsupported(fmt::format("{}: {} inputs, not a multiple of 8", m, r.cols));
+  }
+  const RawTensor* scales = r.checkpoint.find(m + ".scales");
+  if (scales == nullptr || scales->shape.size() != 2) {
+    return invalid(fmt::format("{}: has qweight but no scales [groups, outputs]", m));
+  }
+  const int64_t groups = scales->shape[0], n = r.rows;
+  EXODE_ASSIGN(t.scales, require_float(r.checkpoint, m + ".scales", {groups, n}));
+  const RawTensor* qweight = r.checkpoint.find(m + ".qweight");
+  if (qweight->shape.size() == 2 && qweight->shape[0] != r.cols / 8 &&
+      (qweight->shape[0] == r.cols / 4 || qweight->shape[0] == r.cols / 16 ||
+       qweight->shape[0] == r.cols / 32 * 3)) {
+    return unsupported(fmt::format("{}: quantised with {} bits, only 4 bits are supported", m,
+                                   qweight->shape[0] * 32 / r.cols));
+  }
+  EXODE_ASSIGN(t.qweight, require_tensor(r.checkpoint, {.name = m + ".qweight",
+                                                        .dtype = FileDType::kI32,
+                                                        .shape = {r.cols / 8, n}}));
+  EXODE_ASSIGN(t.qzeros, require_tensor(r.checkpoint, {.name = m + ".qzeros",
+                                                       .dtype = FileDType::kI32,
+                                                       .shape = {groups, (n + 7) / 8}}));
+  used.insert(used.end(), {m + ".qweight", m + ".qzeros", m + ".scales"});
+  if (r.checkpoint.find(m + ".g_idx") != nullptr) {
+    EXODE_ASSIGN(t.g_idx, require_tensor(r.checkpoint, {.name = m + ".g_idx",
+                                                        .dtype = FileDType::kI32,
+                                                        .shape = {r.cols}}));
+    used.push_back(m + ".g_idx");
+  }
+  return t;
+}
+
+Status check_group_index(const ReadRequest& r, const RawTensor& g_idx, int32_t group) {
+  for (int32_t k = 0; k < r.cols; ++k) {
+    const auto index = load_u32(g_idx.data.data() + static_cast<size_t>(k) * 4);
+    if (index != static_cast<uint32_t>(k / group)) {
+      return unsupported(fmt::format("{}: g_idx[{}] = {}: activation order (desc_act) is not "
+                                     "supported", r.module, k, index));
+    }
+  }
+  return Done{};
+}
+
+void decode_codes(const ReadRequest& r, const RawTensor& qweight, HostWeight& weight) {
+  const auto n = static_cast<size_t>(r.rows), k = static_cast<size_t>(r.cols);
+  weight.codes.resize(n * k);
+  const std::byte* words = qweight.data.data();
+  uint8_t* codes = weight.codes.data();
+  constexpr int32_t kTile = 16;  // columns whose words share a cache line
+  for_ranges(r.pool, (r.rows + kTile - 1) / kTile, 4, [&](int32_t begin, int32_t end) {
+    for (int32_t tile = begin; tile < end; ++tile) {
+      const auto first = static_cast<size_t>(tile) * kTile;
+      const size_t last = std::min(first + kTile, n);
+      for (size_t i = 0; i < k / 8; ++i) {
+        for (size_t row = first; row < last; ++row) {
+          const uint64_t bytes = spread_nibbles(load_u32(words + (i * n + row) * 4));
+          std::memcpy(codes + row * k + i * 8, &bytes, sizeof(bytes));
+        }
+      }
+    }
+  });
+}
+
+std::vector<uint8_t> decode_zeros(const RawTensor& qzeros, int32_t rows, bool plus_one) {
+  const auto n = static_cast<size_t>(rows);
+  const auto groups = static_cast<size_t>(qzeros.shape[0]);
+  const auto row_words = static_cast<size_t>(qzeros.shape[1]);
+  std::vector<uint8_t> zeros(n * groups);
+  for (size_t g = 0; g < groups; ++g) {
+    for (size_t row = 0; row < n; ++row) {
+      const uint32_t word = load_u32(qzeros.data.data() + (g * row_words + row / 8) * 4);
+      const uint32_t stored = (word >> (4 * (row % 8))) & 15u;
+      // After the mask: stored 15 means 16.
+      zeros[row * groups + g] = static_cast<uint8_t>(stored + (plus_one ? 1u : 0u));
+    }
+  }
+  return zeros;
+}
+
+Result<HostWeight> read(const ReadRequest& request, std::vector<std::string>& used) {
+  EXODE_ASSIGN(const Tensors t, find_tensors(request, used));
+  HostWeight weight;
+  weight.layout = WeightLayout::kInt4Group;
+  weight.rows = request.rows;
+  weight.cols = request.cols;
+  EXODE_ASSIGN(weight.group,
+               int4_group(request, t.scales->shape[0], t.config.group_size));
+  // Zeros cannot be read while planning, so a symmetric config is taken at its word and verified.
+  weight.has_zeros = t.config.sym != true;
+  if (request.mode == ReadMode::kDescribe) return weight;
+
+  if (t.g_idx != nullptr) {
+    EXODE_TRY(check_group_index(request, *t.g_idx, weight.group));
+  }
+  weight.scales = transposed_f32(*t.scales, request.rows, weight.groups());
+  weight.zeros = decode_zeros(*t.qzeros, request.rows, t.config.zero_plus_one);
+  if (!weight.has_zeros) {
+    EXODE_TRY(require_zeros_of_8(request.module, weight.zeros));
+    weight.zeros.clear();
+  }
+  decode_codes(request, *t.qweight, weight);
+  return weight;
+}
+
+}  // namespace
+
+const WeightFormat kGptqInt4Format{.name = "gptq_int4", .matches = matches, .read = read};
+
+}  // namespace exode
