@@ -33,7 +33,9 @@ struct EngineConfig {
   int32_t max_num_batched_tokens = 512;  // rows of one step: the prefill chunk
   int32_t queue_max = 256;               // waiting requests before submit() answers kBusy
   size_t memory_limit = 0;               // bytes the plan may use; 0 = 80 % of the device
-  size_t kv_memory = 0;                  // bytes of KV; 0 = enough for max_num_seqs long contexts, capped
+  size_t kv_memory = 0;                  // bytes of KV; 0 = max_num_seqs full contexts, at most 8 GiB
+  int32_t vocab_limit = 0;               // ids below it may be drawn (the tokenizer's size); 0 = all
+  bool evaluation = false;               // plan for evaluate(), which needs logits of many rows
   std::function<void(uint64_t done, uint64_t total)> progress;  // bytes while loading
 };
 
@@ -97,7 +99,8 @@ class Engine {
   virtual EngineStats stats() const = 0;
 
   // Teacher-forced logits of every position, without the scheduler; only before start(). `rows`
-  // is called in order with [count, vocab] f32 logits of positions first…first + count − 1.
+  // is called in order with [count, vocab] f32 logits of positions first…first + count − 1. Needs
+  // EngineConfig::evaluation; a step takes at most max_num_batched_tokens rows.
   using LogitRows = std::function<void(int32_t first, int32_t count, const float* logits)>;
   virtual Status evaluate(std::span<const TokenId> tokens, const LogitRows& rows) = 0;
 };
