@@ -120,6 +120,18 @@ Result<int32_t> int4_group(const ReadRequest& request, int64_t groups, int64_t s
   return static_cast<int32_t>(group);
 }
 
+Status require_trivial_group_index(const ReadRequest& request, const RawTensor& g_idx,
+                                   int32_t group) {
+  for (int32_t k = 0; k < request.cols; ++k) {
+    const uint32_t index = load_u32(g_idx.data.data() + static_cast<size_t>(k) * 4);
+    if (index != static_cast<uint32_t>(k / group)) {
+      return unsupported(fmt::format("{}: group index {} of input {}: activation order (desc_act) "
+                                     "is not supported", request.module, index, k));
+    }
+  }
+  return Done{};
+}
+
 Status require_zeros_of_8(const std::string& module, std::span<const uint8_t> zeros) {
   if (std::all_of(zeros.begin(), zeros.end(), [](uint8_t z) { return z == 8; })) return Done{};
   return invalid(fmt::format("{}: quantization_config says symmetric, but the stored zero points "

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <cstring>
-#include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -63,6 +63,10 @@ std::vector<float> transposed_f32(const RawTensor& tensor, int32_t rows, int32_t
 // it fits, else what the shapes imply. Refuses sizes the kernels do not have. A single group is
 // widened to a multiple of 128, which changes nothing.
 Result<int32_t> int4_group(const ReadRequest& request, int64_t groups, int64_t stated);
+
+// Accepts g_idx[k] = k / group only: activation order would permute the inputs of every layer.
+Status require_trivial_group_index(const ReadRequest& request, const RawTensor& g_idx,
+                                   int32_t group);
 
 // For symmetric modules, which get no zeros: refuses stored zeros other than 8.
 Status require_zeros_of_8(const std::string& module, std::span<const uint8_t> zeros);

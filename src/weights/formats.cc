@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <array>
 
 #include "weights/formats/formats.h"
@@ -6,7 +5,8 @@
 namespace exode {
 
 std::span<const WeightFormat> weight_formats() {
-  static const std::array<WeightFormat, 2> kFormats{kGptqInt4Format, kPlainFormat};
+  static const std::array<WeightFormat, 5> kFormats{
+      kGptqInt4Format, kAwqInt4Format, kCtInt4Format, kFp8BlockFormat, kPlainFormat};
   return kFormats;
 }
 

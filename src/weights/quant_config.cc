@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 namespace exode {
 namespace {
@@ -58,10 +59,16 @@ Status check_activations(const json& settings, const std::string& module) {
   return Done{};
 }
 
-Status check_config_groups(const json& config, const std::string& module) {
+// compressed-tensors. Sets group_size when all groups agree on it; which group a module belongs to
+// is not looked up, the shapes tell.
+Status read_config_groups(const json& config, const std::string& module, QuantConfig& result) {
   const json* groups = member(config, "config_groups");
   if (groups == nullptr || !groups->is_object()) return Done{};
+  std::set<int64_t> sizes;
   for (const json& group : *groups) {
+    if (const json* weights = member(group, "weights")) {
+      sizes.insert(integer_of(*weights, "group_size").value_or(0));
+    }
     const json* activations = member(group, "input_activations");
     if (activations == nullptr) continue;
     if (const auto bits = integer_of(*activations, "num_bits"); bits && *bits < 16) {
@@ -69,6 +76,7 @@ Status check_config_groups(const json& config, const std::string& module) {
                                      "is supported", module, *bits));
     }
   }
+  if (sizes.size() == 1) result.group_size = *sizes.begin();
   return Done{};
 }
 
@@ -85,12 +93,11 @@ Result<QuantConfig> quant_config_for(const Checkpoint& checkpoint, const std::st
   }
   if (result.method == "intel/auto-round") result.method = "auto-round";
   EXODE_TRY(check_activations(*config, module));
-  if (result.method == "compressed-tensors") {
-    EXODE_TRY(check_config_groups(*config, module));
-  }
-
   result.group_size = integer_of(*config, "group_size")
                           .value_or(integer_of(*config, "q_group_size").value_or(0));
+  if (result.method == "compressed-tensors") {
+    EXODE_TRY(read_config_groups(*config, module, result));
+  }
   result.sym = bool_of(*config, "sym");
   const json* overrides = member(*config, "extra_config");
   if (has_asymmetric_override(overrides) ||

@@ -5,6 +5,8 @@
 //   X.g_idx   I32 [K], optional  k/G; anything else is activation order and refused
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "weights/decode.h"
 #include "weights/formats/formats.h"
 #include "weights/quant_config.h"
@@ -65,17 +67,6 @@ Result<Tensors> find_tensors(const ReadRequest& r, std::vector<std::string>& use
   return t;
 }
 
-Status check_group_index(const ReadRequest& r, const RawTensor& g_idx, int32_t group) {
-  for (int32_t k = 0; k < r.cols; ++k) {
-    const auto index = load_u32(g_idx.data.data() + static_cast<size_t>(k) * 4);
-    if (index != static_cast<uint32_t>(k / group)) {
-      return unsupported(fmt::format("{}: g_idx[{}] = {}: activation order (desc_act) is not "
-                                     "supported", r.module, k, index));
-    }
-  }
-  return Done{};
-}
-
 void decode_codes(const ReadRequest& r, const RawTensor& qweight, HostWeight& weight) {
   const auto n = static_cast<size_t>(r.rows), k = static_cast<size_t>(r.cols);
   weight.codes.resize(n * k);
@@ -125,7 +116,7 @@ Result<HostWeight> read(const ReadRequest& request, std::vector<std::string>& us
   if (request.mode == ReadMode::kDescribe) return weight;
 
   if (t.g_idx != nullptr) {
-    EXODE_TRY(check_group_index(request, *t.g_idx, weight.group));
+    EXODE_TRY(require_trivial_group_index(request, *t.g_idx, weight.group));
   }
   weight.scales = transposed_f32(*t.scales, request.rows, weight.groups());
   weight.zeros = decode_zeros(*t.qzeros, request.rows, t.config.zero_plus_one);
