@@ -17,7 +17,20 @@
 
 namespace exode {
 
-enum class FileDType : uint8_t { kF64, kF32, kF16, kBF16, kF8E4M3, kF8E5M2, kI64, kI32, kI16, kI8, kU8, kBool };
+enum class FileDType : uint8_t {
+  kF64,
+  kF32,
+  kF16,
+  kBF16,
+  kF8E4M3,
+  kF8E5M2,
+  kI64,
+  kI32,
+  kI16,
+  kI8,
+  kU8,
+  kBool
+};
 std::string_view file_dtype_name(FileDType dtype);
 size_t file_dtype_bytes(FileDType dtype);
 

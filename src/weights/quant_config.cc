@@ -109,8 +109,9 @@ Result<QuantConfig> quant_config_for(const Checkpoint& checkpoint, const std::st
     if (const auto sym = bool_of(*own, "sym")) result.sym = sym;
     result.group_size = integer_of(*own, "group_size").value_or(result.group_size);
   }
+  const std::string packing = text_of(*config, "packing_format");
   result.zero_plus_one = text_of(*config, "checkpoint_format") != "gptq_v2" &&
-                         text_of(*config, "packing_format") != "auto_round";
+                         packing != "auto_round" && packing != "auto_round:gptqmodel";
   return result;
 }
 

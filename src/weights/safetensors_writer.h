@@ -1,6 +1,7 @@
 // Writes one .safetensors file, streaming the payload: `eval --logits` output may be large.
 //
-//   EXODE_ASSIGN(auto file, SafetensorsWriter::create(path, "logits", FileDType::kF32, {rows, vocab}));
+//   EXODE_ASSIGN(auto file,
+//                SafetensorsWriter::create(path, "logits", FileDType::kF32, {rows, vocab}));
 //   EXODE_TRY(file.append(bytes));  …  EXODE_TRY(file.finish());
 #pragma once
 
