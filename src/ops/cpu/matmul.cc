@@ -1,0 +1,42 @@
+#include <string>
+
+#include "base/check.h"
+#include "ops/cpu/cpu.h"
+#include "ops/cpu/matmul_kernel.h"
+
+namespace exode::cpu {
+namespace {
+
+bool needs_padding(const ops::MatMul& op) { return op.w.cols % kInt4Block != 0; }
+
+size_t padded_floats(const ops::MatMul& op) {
+  return needs_padding(op) ? static_cast<size_t>(op.x.rows()) * static_cast<size_t>(padded_cols(op.w.cols)) : 0;
+}
+
+}  // namespace
+
+size_t scratch_bytes(const DeviceCaps& caps, const ops::MatMul& op) {
+  const size_t decoded = static_cast<size_t>(caps.multiprocessors) * kDecodedRows *
+                         static_cast<size_t>(padded_cols(op.w.cols));
+  return (padded_floats(op) + decoded) * sizeof(float);
+}
+
+void launch(Stream& stream, const ops::MatMul& op, Scratch scratch) {
+  EXODE_CHECK(op.x.dtype == DType::kF32 && op.out.dtype == DType::kF32, "cpu matmul takes f32 activations");
+  auto* memory = reinterpret_cast<float*>(scratch.data());
+  MatMulJob job{.w = &op.w,
+                .x = op.x.row<float>(0),
+                .x_stride = op.x.row_stride,
+                .rows = op.x.rows(),
+                .out = op.out.row<float>(0),
+                .out_stride = op.out.row_stride,
+                .decoded = memory + padded_floats(op)};
+  if (needs_padding(op)) {
+    pad_rows(job.x, job.x_stride, job.rows, op.w.cols, memory);
+    job.x = memory;
+    job.x_stride = padded_cols(op.w.cols);
+  }
+  matmul_all(stream.pool(), job);
+}
+
+}  // namespace exode::cpu

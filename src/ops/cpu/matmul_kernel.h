@@ -1,0 +1,40 @@
+// The inner product engine shared by MatMul and MoeExperts.
+//
+// out[r, n] is summed in one fixed order that depends on K and the weight layout only: the K axis
+// is cut into segments of 128 inputs, a segment into its scale groups; a group is summed in vector
+// lanes, scaled once, and added to the lanes of the output; lanes are added at the end. Small row
+// counts decode weights in registers, large ones decode a few weight rows into a buffer and reuse
+// them, in the same order: every row gets the same bits whatever else is in the batch.
+#pragma once
+
+#include <cstdint>
+
+#include "base/thread_pool.h"
+#include "tensor/weight.h"
+
+namespace exode::cpu {
+
+struct MatMulJob {
+  const WeightView* w = nullptr;
+  const float* x = nullptr;  // [rows, Kp], Kp = K rounded up to 128, zeros past K
+  int64_t x_stride = 0;
+  int32_t rows = 0;
+  float* out = nullptr;      // [rows, N]
+  int64_t out_stride = 0;
+  float* decoded = nullptr;  // kDecodedRows · Kp floats per thread
+};
+
+inline constexpr int32_t kDecodedRows = 4;
+
+constexpr int32_t padded_cols(int32_t cols) { return (cols + kInt4Block - 1) / kInt4Block * kInt4Block; }
+
+// Outputs [first, last) on the calling thread; `decoded` belongs to it.
+void matmul_range(const MatMulJob& job, int32_t first, int32_t last, float* decoded);
+
+// All outputs, split over the pool.
+void matmul_all(ThreadPool& pool, const MatMulJob& job);
+
+// Copies rows of x into the padded form a job needs, when K is not a multiple of 128.
+void pad_rows(const float* x, int64_t x_stride, int32_t rows, int32_t cols, float* padded);
+
+}  // namespace exode::cpu

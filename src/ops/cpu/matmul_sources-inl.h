@@ -1,0 +1,255 @@
+// Where the matmul kernel gets its weights: each source turns 128 inputs of a weight row into
+// vectors in input order. Included once per SIMD target.
+#if defined(EXODE_MATMUL_SOURCES_INL) == defined(HWY_TARGET_TOGGLE)
+#ifdef EXODE_MATMUL_SOURCES_INL
+#undef EXODE_MATMUL_SOURCES_INL
+#else
+#define EXODE_MATMUL_SOURCES_INL
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <cstring>
+#include <utility>
+
+#include "ops/cpu/matmul_kernel.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace exode::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = hn::CappedTag<float, 16>;
+using V = hn::Vec<D>;
+constexpr size_t kLanes = hn::MaxLanes(D());
+constexpr size_t kParts = kInt4Block / kLanes;  // vectors per segment
+
+template <class Source, size_t... P>
+HWY_INLINE void store_parts(const typename Source::Line& line, float* out, std::index_sequence<P...>) {
+  (hn::StoreU(Source::template part<P>(line), D(), out + P * kLanes), ...);
+}
+
+// A source has: kGroups, scale groups per segment; Line, what it keeps of one row and segment;
+// line(row, segment); part<P>(line) when kUnrolled, else part_at(line, p): values p·kLanes… of the
+// segment before scaling; scale(); has_zeros() and zero_shift() = 8 − zero; pads(), whether it can
+// only be used decoded.
+
+template <int kGroupsPerSegment>
+class Int4Source {
+ public:
+  static constexpr size_t kGroups = kGroupsPerSegment;
+  static constexpr bool kUnrolled = true;
+  using DU = hn::RebindToUnsigned<D>;
+  static constexpr size_t kWords = 16 / kLanes;
+  struct Line {
+    hn::Vec<DU> words[kWords];
+  };
+
+  explicit Int4Source(const WeightView& w)
+      : codes_(reinterpret_cast<const uint8_t*>(w.codes.data)),
+        row_bytes_(w.codes.row_stride),
+        scales_(w.scales.row<float>(0)),
+        scale_stride_(w.scales.row_stride),
+        zeros_(w.zeros.empty() ? nullptr : w.zeros.row<uint8_t>(0)),
+        zero_stride_(w.zeros.row_stride),
+        segments_per_scale_(w.group > kInt4Block ? w.group / kInt4Block : 1),
+        groups_(w.scales.cols()) {}
+
+  HWY_INLINE Line line(int32_t row, int32_t segment) const {
+    const uint8_t* p = codes_ + row * row_bytes_ + int64_t{segment} * 64;
+    // The stream is far longer than the caches: ask for it well ahead of the hardware prefetcher.
+    hwy::Prefetch(p + 1024);
+    Line out;
+    for (size_t i = 0; i < kWords; ++i) {
+      out.words[i] = hn::LoadU(DU(), reinterpret_cast<const uint32_t*>(p) + i * kLanes);
+    }
+    return out;
+  }
+  template <size_t P>
+  static HWY_INLINE V part(const Line& line) {
+    constexpr size_t kOffset = P * kLanes;
+    const auto words = line.words[kOffset % 16 / kLanes];
+    constexpr int kShift = static_cast<int>(kOffset / 16 * 4);
+    if constexpr (kShift == 0) {
+      return lookup(words);
+    } else {
+      return lookup(hn::ShiftRight<kShift>(words));
+    }
+  }
+  HWY_INLINE float scale(int32_t row, int32_t segment, int32_t group) const {
+    return scales_[row * scale_stride_ + index(segment, group)];
+  }
+  // The packer pads to whole segments. With four lanes the unrolled kernel would not fit registers.
+  static constexpr bool pads() { return kLanes < 8; }
+  void decode_segment(int32_t row, int32_t segment, float* out) const {
+    store_parts<Int4Source>(line(row, segment), out, std::make_index_sequence<kParts>());
+  }
+  bool has_zeros() const { return zeros_ != nullptr; }
+  HWY_INLINE float zero_shift(int32_t row, int32_t segment, int32_t group) const {
+    return 8.0f - static_cast<float>(zeros_[row * zero_stride_ + index(segment, group)]);
+  }
+
+ private:
+  // The last group may be short: groups past the end belong to padding, whose codes are 8.
+  HWY_INLINE int64_t index(int32_t segment, int32_t group) const {
+    const int32_t i = segment / segments_per_scale_ * kGroupsPerSegment + group;
+    return i < groups_ ? i : groups_ - 1;
+  }
+  // Code in the low four bits of each lane, anything above → code − 8.
+  static HWY_INLINE V lookup(hn::Vec<DU> bits) {
+#if HWY_TARGET == HWY_AVX3
+    // vpermps reads only the low four bits of an index: no mask, no conversion.
+    const __m512 table = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+    return V{_mm512_permutexvar_ps(bits.raw, table)};
+#else
+    const hn::RebindToSigned<D> di;
+    const auto code = hn::And(bits, hn::Set(DU(), 15u));
+    return hn::Sub(hn::ConvertTo(D(), hn::BitCast(di, code)), hn::Set(D(), 8.0f));
+#endif
+  }
+
+  const uint8_t* codes_;
+  int64_t row_bytes_;
+  const float* scales_;
+  int64_t scale_stride_;
+  const uint8_t* zeros_;
+  int64_t zero_stride_;
+  int32_t segments_per_scale_;
+  int32_t groups_;
+};
+
+struct F32 {
+  using Code = float;
+  static HWY_INLINE V decode(const float* p) { return hn::LoadU(D(), p); }
+};
+struct Bf16 {
+  using Code = uint16_t;
+  static HWY_INLINE V decode(const uint16_t* p) {
+    const hn::RebindToUnsigned<D> du;
+    const hn::Rebind<uint16_t, D> d16;
+    return hn::BitCast(D(), hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(d16, p))));
+  }
+};
+struct F16 {
+  using Code = uint16_t;
+  static HWY_INLINE V decode(const uint16_t* p) {
+    const hn::Rebind<hwy::float16_t, D> d16;
+    return hn::PromoteTo(D(), hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(p)));
+  }
+};
+struct E4m3 {
+  using Code = uint8_t;
+  // Exponent and mantissa moved into place; the product with 2^120 corrects the bias and makes
+  // subnormals exact.
+  static HWY_INLINE V decode(const uint8_t* p) {
+    const hn::RebindToUnsigned<D> du;
+    const hn::Rebind<uint8_t, D> d8;
+    const auto bits = hn::PromoteTo(du, hn::LoadU(d8, p));
+    const auto sign = hn::ShiftLeft<24>(hn::And(bits, hn::Set(du, 0x80u)));
+    const auto magnitude = hn::ShiftLeft<20>(hn::And(bits, hn::Set(du, 0x7fu)));
+    return hn::Mul(hn::BitCast(D(), hn::Or(sign, magnitude)), hn::Set(D(), 0x1p120f));
+  }
+};
+
+// Rows of plain codes. A short last segment must not be read past the row: decode_segment() copies
+// it, and the kernel runs on decoded rows whenever there is one (pads() is true).
+template <class Format>
+class RowSource {
+ public:
+  static constexpr bool kUnrolled = false;
+  using Code = typename Format::Code;
+  struct Line {
+    const Code* p = nullptr;
+  };
+
+  explicit RowSource(const WeightView& w)
+      : codes_(reinterpret_cast<const Code*>(w.codes.data)), stride_(w.codes.row_stride), cols_(w.cols) {}
+
+  HWY_INLINE Line line(int32_t row, int32_t segment) const {
+    return {codes_ + row * stride_ + int64_t{segment} * kInt4Block};
+  }
+  static HWY_INLINE V part_at(const Line& line, size_t p) { return Format::decode(line.p + p * kLanes); }
+  bool pads() const { return cols_ % kInt4Block != 0; }
+  void decode_segment(int32_t row, int32_t segment, float* out) const {
+    const int32_t left = cols_ - segment * kInt4Block;
+    Code tail[kInt4Block] = {};
+    Line source = line(row, segment);
+    if (left < kInt4Block) {
+      std::memcpy(tail, source.p, static_cast<size_t>(left) * sizeof(Code));
+      source.p = tail;
+    }
+    for (size_t p = 0; p < kParts; ++p) hn::StoreU(part_at(source, p), D(), out + p * kLanes);
+  }
+  bool has_zeros() const { return false; }
+  float zero_shift(int32_t, int32_t, int32_t) const { return 0; }
+
+ private:
+  const Code* codes_;
+  int64_t stride_;
+  int32_t cols_;
+};
+
+template <class Format>
+class DenseSource : public RowSource<Format> {
+ public:
+  static constexpr size_t kGroups = 1;
+  using RowSource<Format>::RowSource;
+  static constexpr float scale(int32_t, int32_t, int32_t) { return 1; }
+};
+
+class Fp8Source : public RowSource<E4m3> {
+ public:
+  static constexpr size_t kGroups = 1;
+  explicit Fp8Source(const WeightView& w)
+      : RowSource(w), scales_(w.scales.row<float>(0)), stride_(w.scales.row_stride), block_(w.group) {}
+  HWY_INLINE float scale(int32_t row, int32_t segment, int32_t) const {
+    return scales_[row / block_ * stride_ + int64_t{segment} * kInt4Block / block_];
+  }
+
+ private:
+  const float* scales_;
+  int64_t stride_;
+  int32_t block_;
+};
+
+// A few rows of another source decoded into memory, so that many input rows can reuse them.
+template <class Source>
+class Decoded {
+ public:
+  static constexpr size_t kGroups = Source::kGroups;
+  static constexpr bool kUnrolled = false;
+  struct Line {
+    const float* p = nullptr;
+  };
+
+  Decoded(const Source& source, int32_t row, int32_t rows, int32_t width, float* memory)
+      : source_(source), first_(row), width_(width), memory_(memory) {
+    for (int32_t n = 0; n < rows; ++n) {
+      for (int32_t segment = 0; segment < width / kInt4Block; ++segment) {
+        source.decode_segment(row + n, segment, memory + int64_t{n} * width + int64_t{segment} * kInt4Block);
+      }
+    }
+  }
+  HWY_INLINE Line line(int32_t row, int32_t segment) const {
+    return {memory_ + int64_t{row - first_} * width_ + int64_t{segment} * kInt4Block};
+  }
+  static HWY_INLINE V part_at(const Line& line, size_t p) { return hn::LoadU(D(), line.p + p * kLanes); }
+  HWY_INLINE float scale(int32_t row, int32_t segment, int32_t group) const {
+    return source_.scale(row, segment, group);
+  }
+  bool has_zeros() const { return source_.has_zeros(); }
+  float zero_shift(int32_t row, int32_t segment, int32_t group) const {
+    return source_.zero_shift(row, segment, group);
+  }
+
+ private:
+  const Source& source_;
+  int32_t first_;
+  int32_t width_;
+  float* memory_;
+};
+
+}  // namespace exode::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,20 @@
+#include "ops/embedding.h"
+
+#include "ops/require.h"
+#include "ops/weights.h"
+
+namespace exode::ops {
+
+void validate(const Embedding& op) {
+  EXODE_CHECK(op.table.layout == WeightLayout::kDense, "embedding: the table must be dense");
+  validate_weight("embedding: table", op.table);
+  require_vector("embedding: tokens", op.tokens, op.out.rows(), DType::kI32);
+  require_activation("embedding: out", op.out, op.out.rows(), op.table.cols);
+}
+
+Cost cost(const Embedding& op) {
+  const uint64_t elements = product(op.out.rows(), op.out.cols());
+  return {elements * dtype_bytes(op.table.codes.dtype) + tensor_bytes(op.out) + tensor_bytes(op.tokens), elements};
+}
+
+}  // namespace exode::ops

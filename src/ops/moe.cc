@@ -1,0 +1,46 @@
+#include "ops/moe.h"
+
+#include <algorithm>
+
+#include "ops/require.h"
+#include "ops/weights.h"
+
+namespace exode::ops {
+
+void validate(const MoeRoute& op) {
+  const int32_t rows = op.logits.rows(), top_k = op.ids.cols();
+  require_activation("moe_route: logits", op.logits, rows, op.logits.cols());
+  require_size("moe_route: ids", op.ids, rows, top_k);
+  require_dtype("moe_route: ids", op.ids, DType::kI32);
+  require_size("moe_route: weights", op.weights, rows, top_k);
+  require_dtype("moe_route: weights", op.weights, DType::kF32);
+  EXODE_CHECK(top_k >= 1 && top_k <= op.logits.cols(), "moe_route: top_k exceeds the experts");
+}
+
+void validate(const MoeExperts& op) {
+  const int32_t rows = op.x.rows(), hidden = op.x.cols();
+  require_activation("moe_experts: x", op.x, rows, hidden);
+  require_activation("moe_experts: out", op.out, rows, hidden);
+  require_dtype("moe_experts: ids", op.ids, DType::kI32);
+  require_size("moe_experts: weights", op.weights, rows, op.ids.cols());
+  validate_weight("moe_experts: gate_up", op.gate_up);
+  validate_weight("moe_experts: down", op.down);
+  EXODE_CHECK(op.gate_up.cols == hidden && op.down.rows == op.experts * hidden &&
+                  op.gate_up.rows == op.experts * 2 * op.down.cols,
+              "moe_experts: expert stacks do not match the hidden and inner widths");
+}
+
+Cost cost(const MoeRoute& op) {
+  return {tensor_bytes(op.logits) + tensor_bytes(op.ids) + tensor_bytes(op.weights),
+          product(op.logits.rows(), op.logits.cols(), 2)};
+}
+
+Cost cost(const MoeExperts& op) {
+  const int64_t pairs = int64_t{op.x.rows()} * op.ids.cols();
+  const uint64_t touched = static_cast<uint64_t>(std::min<int64_t>(pairs, op.experts));
+  const uint64_t expert = (weight_bytes(op.gate_up) + weight_bytes(op.down)) / static_cast<uint64_t>(op.experts);
+  return {touched * expert + tensor_bytes(op.x) + tensor_bytes(op.out),
+          6 * product(pairs, op.x.cols(), op.down.cols)};
+}
+
+}  // namespace exode::ops
