@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -37,6 +38,15 @@ inline uint64_t spread_nibbles(uint32_t word) {
   x = (x | (x << 16)) & 0x0000ffff0000ffffu;
   x = (x | (x << 8)) & 0x00ff00ff00ff00ffu;
   return (x | (x << 4)) & 0x0f0f0f0f0f0f0f0fu;
+}
+
+// Space for one code per byte. Fresh pages cost as much as decoding, so the request's scratch
+// buffer is used again when there is one.
+inline std::vector<uint8_t> take_codes(const ReadRequest& request) {
+  std::vector<uint8_t> codes;
+  if (request.scratch != nullptr) codes = std::move(*request.scratch);
+  codes.resize(static_cast<size_t>(request.rows) * static_cast<size_t>(request.cols));
+  return codes;
 }
 
 std::string shape_text(const std::vector<int64_t>& shape);  // "[512, 256]"

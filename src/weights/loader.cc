@@ -75,7 +75,8 @@ Result<HostWeight> WeightLoader::read(const std::string& module, int32_t rows, i
                                             .rows = rows,
                                             .cols = cols,
                                             .mode = mode,
-                                            .pool = pool()},
+                                            .pool = pool(),
+                                            .scratch = &scratch_},
                                            names);
   if (!weight.ok()) {
     return Error{weight.error().code,
@@ -181,7 +182,9 @@ Status WeightLoader::fill(const WeightView& view, const std::vector<RowRange>& p
     }
     write_rows(view, it->second, part, row);
     row += part.count;
-    if (--uses[part.module] == 0) decoded.erase(it);
+    if (--uses[part.module] > 0) continue;
+    if (!it->second.codes.empty()) scratch_ = std::move(it->second.codes);
+    decoded.erase(it);
   }
   return Done{};
 }
@@ -199,7 +202,9 @@ void WeightLoader::write_rows(const WeightView& view, const HostWeight& weight,
     return;
   }
   if (view.layout == WeightLayout::kInt4Group) {
-    copy(target.codes, pack_int4_rows(weight, range.first, range.count, pool()));
+    packed_.resize(count * packed_row_bytes(view.layout, view.codes.dtype, view.cols));
+    pack_int4_rows(weight, range.first, pool(), packed_);
+    copy(target.codes, packed_);
     copy(target.scales,
          std::as_bytes(std::span(weight.scales).subspan(first * groups, count * groups)));
     if (view.zeros.empty()) return;

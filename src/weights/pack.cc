@@ -84,19 +84,19 @@ void pack_int4_row(std::span<const uint8_t> codes, std::byte* out) {
   pack_block(tail.data(), out);
 }
 
-std::vector<std::byte> pack_int4_rows(const HostWeight& weight, int32_t first, int32_t count,
-                                      ThreadPool* pool) {
+void pack_int4_rows(const HostWeight& weight, int32_t first, ThreadPool* pool,
+                    std::span<std::byte> out) {
   const auto cols = static_cast<size_t>(weight.cols);
   const size_t row_bytes = packed_row_bytes(weight.layout, weight.dtype, weight.cols);
-  std::vector<std::byte> packed(static_cast<size_t>(count) * row_bytes);
+  const auto count = static_cast<int32_t>(out.size() / row_bytes);
+  EXODE_CHECK(first >= 0 && count <= weight.rows - first, "rows outside the matrix");
   for_ranges(pool, count, 64, [&](int32_t begin, int32_t end) {
     for (int32_t i = begin; i < end; ++i) {
       const auto row = static_cast<size_t>(first + i);
       pack_int4_row({weight.codes.data() + row * cols, cols},
-                    packed.data() + static_cast<size_t>(i) * row_bytes);
+                    out.data() + static_cast<size_t>(i) * row_bytes);
     }
   });
-  return packed;
 }
 
 std::vector<float> dequantize_rows(const HostWeight& weight, int32_t first, int32_t count) {

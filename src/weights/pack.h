@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "weights/host_weight.h"
 
@@ -15,9 +14,9 @@ inline constexpr uint8_t kInt4PlainZero = 8;  // what an absent zeros array stan
 // Bytes of one row of codes in the device layout.
 size_t packed_row_bytes(WeightLayout layout, DType dtype, int32_t cols);
 
-// Codes of rows [first, first + count) of a kInt4Group weight, packed.
-std::vector<std::byte> pack_int4_rows(const HostWeight& weight, int32_t first, int32_t count,
-                                      ThreadPool* pool);
+// Codes of rows [first, first + out.size() / row bytes) of a kInt4Group weight, packed.
+void pack_int4_rows(const HostWeight& weight, int32_t first, ThreadPool* pool,
+                    std::span<std::byte> out);
 
 // One row: codes 0…15, one per byte, to blocks of 64 bytes. `out` has packed_row_bytes.
 void pack_int4_row(std::span<const uint8_t> codes, std::byte* out);

@@ -4,6 +4,7 @@
 //   X.scales  float [K/G, N]
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "weights/decode.h"
@@ -48,23 +49,56 @@ Result<Tensors> find_tensors(const ReadRequest& r, std::vector<std::string>& use
   return t;
 }
 
-// Transposes packed [inner, rows/8] into bytes [rows, inner].
-std::vector<uint8_t> unpack(const RawTensor& packed, ThreadPool* pool) {
+// Byte c of word r becomes byte r of word c.
+void transpose_8x8(std::array<uint64_t, 8>& m) {
+  const auto swap = [&m](size_t distance, int shift, uint64_t mask) {
+    for (size_t r = 0; r < 8; ++r) {
+      if ((r & distance) != 0) continue;
+      const uint64_t t = ((m[r] >> shift) ^ m[r + distance]) & mask;
+      m[r + distance] ^= t;
+      m[r] ^= t << shift;
+    }
+  };
+  swap(4, 32, 0x00000000ffffffffu);
+  swap(2, 16, 0x0000ffff0000ffffu);
+  swap(1, 8, 0x00ff00ff00ff00ffu);
+}
+
+// Inputs [k, k + count) of word column j, count ≤ 8.
+void unpack_tile(const RawTensor& packed, size_t j, size_t k, std::vector<uint8_t>& out) {
   const auto inner = static_cast<size_t>(packed.shape[0]);
   const auto words = static_cast<size_t>(packed.shape[1]);
-  std::vector<uint8_t> out(words * 8 * inner);
-  const std::byte* data = packed.data.data();
-  for_ranges(pool, static_cast<int32_t>(words), 8, [&](int32_t begin, int32_t end) {
-    for (auto j = static_cast<size_t>(begin); j < static_cast<size_t>(end); ++j) {
-      for (size_t k = 0; k < inner; ++k) {
-        const uint64_t bytes = spread_nibbles(load_u32(data + (k * words + j) * 4));
-        for (size_t i = 0; i < 8; ++i) {
-          out[(8 * j + kOrder[i]) * inner + k] = static_cast<uint8_t>(bytes >> (8 * i));
+  const size_t count = std::min<size_t>(8, inner - k);
+  std::array<uint64_t, 8> tile{};
+  for (size_t i = 0; i < count; ++i) {
+    tile[i] = spread_nibbles(load_u32(packed.data.data() + ((k + i) * words + j) * 4));
+  }
+  transpose_8x8(tile);
+  for (size_t i = 0; i < 8; ++i) {
+    std::memcpy(out.data() + (8 * j + kOrder[i]) * inner + k, &tile[i], count);
+  }
+}
+
+// Transposes packed [inner, rows/8] into bytes [rows, inner], which `out` has room for.
+void unpack(const RawTensor& packed, ThreadPool* pool, std::vector<uint8_t>& out) {
+  constexpr int32_t kTile = 16;      // words of one cache line
+  constexpr size_t kInnerTile = 64;  // bytes of one cache line of the output
+  const auto inner = static_cast<size_t>(packed.shape[0]);
+  const auto words = static_cast<size_t>(packed.shape[1]);
+  const auto tiles = static_cast<int32_t>((words + kTile - 1) / kTile);
+  for_ranges(pool, tiles, 1, [&](int32_t begin, int32_t end) {
+    const size_t first = static_cast<size_t>(begin) * kTile;
+    const size_t last = std::min(static_cast<size_t>(end) * kTile, words);
+    for (size_t tile = first; tile < last; tile += kTile) {
+      for (size_t k = 0; k < inner; k += kInnerTile) {
+        for (size_t j = tile; j < std::min(tile + kTile, last); ++j) {
+          for (size_t i = k; i < std::min(k + kInnerTile, inner); i += 8) {
+            unpack_tile(packed, j, i, out);
+          }
         }
       }
     }
   });
-  return out;
 }
 
 Result<HostWeight> read(const ReadRequest& request, std::vector<std::string>& used) {
@@ -79,12 +113,14 @@ Result<HostWeight> read(const ReadRequest& request, std::vector<std::string>& us
   if (request.mode == ReadMode::kDescribe) return weight;
 
   weight.scales = transposed_f32(*t.scales, request.rows, weight.groups());
-  weight.zeros = unpack(*t.qzeros, nullptr);
+  weight.zeros.resize(static_cast<size_t>(request.rows) * static_cast<size_t>(weight.groups()));
+  unpack(*t.qzeros, nullptr, weight.zeros);
   if (!weight.has_zeros) {
     EXODE_TRY(require_zeros_of_8(request.module, weight.zeros));
     weight.zeros.clear();
   }
-  weight.codes = unpack(*t.qweight, request.pool);
+  weight.codes = take_codes(request);
+  unpack(*t.qweight, request.pool, weight.codes);
   return weight;
 }
 

@@ -87,7 +87,7 @@ Status check_shape(const ReadRequest& r, const RawTensor& shape) {
 
 void decode_codes(const ReadRequest& r, const RawTensor& packed, HostWeight& weight) {
   const auto k = static_cast<size_t>(r.cols), words = static_cast<size_t>(packed.shape[1]);
-  weight.codes.resize(static_cast<size_t>(r.rows) * k);
+  weight.codes = take_codes(r);
   for_ranges(r.pool, r.rows, 64, [&](int32_t begin, int32_t end) {
     for (auto row = static_cast<size_t>(begin); row < static_cast<size_t>(end); ++row) {
       const std::byte* source = packed.data.data() + row * words * 4;

@@ -69,18 +69,23 @@ Result<Tensors> find_tensors(const ReadRequest& r, std::vector<std::string>& use
 
 void decode_codes(const ReadRequest& r, const RawTensor& qweight, HostWeight& weight) {
   const auto n = static_cast<size_t>(r.rows), k = static_cast<size_t>(r.cols);
-  weight.codes.resize(n * k);
+  weight.codes = take_codes(r);
   const std::byte* words = qweight.data.data();
   uint8_t* codes = weight.codes.data();
-  constexpr int32_t kTile = 16;  // columns whose words share a cache line
+  // A tile of 16 outputs and 8 words reads whole cache lines and writes whole cache lines.
+  constexpr int32_t kTile = 16;
+  constexpr size_t kWords = 8;
   for_ranges(r.pool, (r.rows + kTile - 1) / kTile, 4, [&](int32_t begin, int32_t end) {
     for (int32_t tile = begin; tile < end; ++tile) {
       const auto first = static_cast<size_t>(tile) * kTile;
       const size_t last = std::min(first + kTile, n);
-      for (size_t i = 0; i < k / 8; ++i) {
+      for (size_t start = 0; start < k / 8; start += kWords) {
+        const size_t stop = std::min(start + kWords, k / 8);
         for (size_t row = first; row < last; ++row) {
-          const uint64_t bytes = spread_nibbles(load_u32(words + (i * n + row) * 4));
-          std::memcpy(codes + row * k + i * 8, &bytes, sizeof(bytes));
+          for (size_t i = start; i < stop; ++i) {
+            const uint64_t bytes = spread_nibbles(load_u32(words + (i * n + row) * 4));
+            std::memcpy(codes + row * k + i * 8, &bytes, sizeof(bytes));
+          }
         }
       }
     }
