@@ -101,8 +101,8 @@ INSTANTIATE_TEST_SUITE_P(All, FixtureTest,
                          ::testing::Values("llama-dense", "qwen3-dense", "qwen3_5-awq", "qwen3_5-ct",
                                            "qwen3_5-dense", "qwen3_5-equal-heads", "qwen3_5-fp8",
                                            "qwen3_5-gptq", "qwen3_5-moe", "qwen3_5-text-tied"),
-                         [](const auto& info) {
-                           std::string name = info.param;
+                         [](const auto& fixture) {
+                           std::string name = fixture.param;
                            std::replace(name.begin(), name.end(), '-', '_');
                            return name;
                          });

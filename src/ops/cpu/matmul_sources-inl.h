@@ -14,14 +14,11 @@
 #include <utility>
 
 #include "ops/cpu/matmul_kernel.h"
+#include "ops/cpu/vector_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace exode::cpu::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
-using D = hn::CappedTag<float, 16>;
-using V = hn::Vec<D>;
-constexpr size_t kLanes = hn::MaxLanes(D());
 constexpr size_t kParts = kInt4Block / kLanes;  // vectors per segment
 
 template <class Source, size_t... P>
@@ -118,25 +115,6 @@ class Int4Source {
   int32_t groups_;
 };
 
-struct F32 {
-  using Code = float;
-  static HWY_INLINE V decode(const float* p) { return hn::LoadU(D(), p); }
-};
-struct Bf16 {
-  using Code = uint16_t;
-  static HWY_INLINE V decode(const uint16_t* p) {
-    const hn::RebindToUnsigned<D> du;
-    const hn::Rebind<uint16_t, D> d16;
-    return hn::BitCast(D(), hn::ShiftLeft<16>(hn::PromoteTo(du, hn::LoadU(d16, p))));
-  }
-};
-struct F16 {
-  using Code = uint16_t;
-  static HWY_INLINE V decode(const uint16_t* p) {
-    const hn::Rebind<hwy::float16_t, D> d16;
-    return hn::PromoteTo(D(), hn::LoadU(d16, reinterpret_cast<const hwy::float16_t*>(p)));
-  }
-};
 struct E4m3 {
   using Code = uint8_t;
   // Exponent and mantissa moved into place; the product with 2^120 corrects the bias and makes

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "engine/engine.h"
-#include "engine/fake_stepper.h"
+#include "unit/engine/fake_stepper.h"
 
 namespace exode::testing {
 namespace {
