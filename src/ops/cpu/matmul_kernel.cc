@@ -10,6 +10,12 @@
 
 #include "ops/cpu/matmul_sources-inl.h"
 
+// Register tiles are arrays of vectors: they stay in registers only when every loop over them is
+// unrolled, which -O2 does not do by itself.
+#ifndef EXODE_UNROLL
+#define EXODE_UNROLL _Pragma("GCC unroll 8")
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace exode::cpu::HWY_NAMESPACE {
 
@@ -21,9 +27,12 @@ struct Tile {
   template <size_t P>
   HWY_INLINE void part(const typename Source::Line (&line)[NR], const float* const (&x)[XR]) {
     V weights[NR];
+    EXODE_UNROLL
     for (int n = 0; n < NR; ++n) weights[n] = Source::template part<P>(line[n]);
+    EXODE_UNROLL
     for (int r = 0; r < XR; ++r) {
       const V input = hn::LoadU(D(), x[r] + P * kLanes);
+      EXODE_UNROLL
       for (int n = 0; n < NR; ++n) sum[r][n] = hn::MulAdd(weights[n], input, sum[r][n]);
     }
   }
@@ -35,9 +44,12 @@ struct Tile {
     } else {
       for (size_t p = First; p < First + Count; ++p) {
         V weights[NR];
+        EXODE_UNROLL
         for (int n = 0; n < NR; ++n) weights[n] = Source::part_at(line[n], p);
+        EXODE_UNROLL
         for (int r = 0; r < XR; ++r) {
           const V input = hn::LoadU(D(), x[r] + p * kLanes);
+          EXODE_UNROLL
           for (int n = 0; n < NR; ++n) sum[r][n] = hn::MulAdd(weights[n], input, sum[r][n]);
         }
       }
@@ -49,7 +61,9 @@ struct Tile {
     (part<First + P>(line, x), ...);
   }
   HWY_INLINE void clear() {
+    EXODE_UNROLL
     for (int r = 0; r < XR; ++r) {
+      EXODE_UNROLL
       for (int n = 0; n < NR; ++n) sum[r][n] = hn::Zero(D());
     }
   }
@@ -76,16 +90,20 @@ struct Segment {
     tile.clear();
     tile.template run<kFirst, kCount>(line, x);
     if (source.has_zeros()) {
+      EXODE_UNROLL
       for (int r = 0; r < XR; ++r) {
         const V inputs = input_sum<kFirst, kCount>(x[r]);
+        EXODE_UNROLL
         for (int n = 0; n < NR; ++n) {
           const V shift = hn::Set(D(), source.zero_shift(row + n, segment, static_cast<int32_t>(G)));
           tile.sum[r][n] = hn::MulAdd(shift, inputs, tile.sum[r][n]);
         }
       }
     }
+    EXODE_UNROLL
     for (int n = 0; n < NR; ++n) {
       const V scale = hn::Set(D(), source.scale(row + n, segment, static_cast<int32_t>(G)));
+      EXODE_UNROLL
       for (int r = 0; r < XR; ++r) acc[r][n] = hn::MulAdd(scale, tile.sum[r][n], acc[r][n]);
     }
   }
@@ -102,18 +120,24 @@ template <class Source, int XR, int NR>
 HWY_NOINLINE void block(const Source& source, const MatMulJob& job, int32_t first_x, int32_t row) {
   Segment<Source, XR, NR> s;
   const float* x[XR];
+  EXODE_UNROLL
   for (int r = 0; r < XR; ++r) {
     x[r] = job.x + (first_x + r) * job.x_stride;
+    EXODE_UNROLL
     for (int n = 0; n < NR; ++n) s.acc[r][n] = hn::Zero(D());
   }
   const int32_t segments = padded_cols(job.w->cols) / kInt4Block;
   for (int32_t segment = 0; segment < segments; ++segment) {
     typename Source::Line line[NR];
+    EXODE_UNROLL
     for (int n = 0; n < NR; ++n) line[n] = source.line(row + n, segment);
     s.groups(source, line, x, row, segment, std::make_index_sequence<Source::kGroups>());
+    EXODE_UNROLL
     for (int r = 0; r < XR; ++r) x[r] += kInt4Block;
   }
+  EXODE_UNROLL
   for (int r = 0; r < XR; ++r) {
+    EXODE_UNROLL
     for (int n = 0; n < NR; ++n) {
       job.out[(first_x + r) * job.out_stride + row + n] = hn::GetLane(hn::SumOfLanes(D(), s.acc[r][n]));
     }

@@ -57,7 +57,7 @@ class Int4Source {
     // The stream is far longer than the caches: ask for it well ahead of the hardware prefetcher.
     hwy::Prefetch(p + 1024);
     Line out;
-    for (size_t i = 0; i < kWords; ++i) {
+    _Pragma("GCC unroll 4") for (size_t i = 0; i < kWords; ++i) {
       out.words[i] = hn::LoadU(DU(), reinterpret_cast<const uint32_t*>(p) + i * kLanes);
     }
     return out;
