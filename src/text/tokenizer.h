@@ -56,8 +56,9 @@ class Tokenizer {
   std::string_view bos_string() const;  // empty when none
   std::string_view eos_string() const;
 
+  struct Impl;  // text/tokenizer_impl.h
+
  private:
-  struct Impl;
   explicit Tokenizer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

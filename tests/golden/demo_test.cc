@@ -52,5 +52,29 @@ TEST(DemoBf16, PromptsTokeniseAsTheReferenceDid) {
   }
 }
 
+TEST(DemoInt4, LogitsEqualTheReferenceOfTheDequantisedWeights) {
+  const nlohmann::json golden = read_json(kGolden + "/logits.json");
+  const auto engine = Engine::create(engine_config(kInt4, 512)).value();
+  const std::vector<float> logits = all_logits(*engine, golden["input_ids"].get<std::vector<TokenId>>());
+  const auto vocab = static_cast<size_t>(engine->facts().vocab);
+  const nlohmann::json& ids = golden["top_ids"];
+  for (size_t row = 0; row < ids.size(); ++row) {
+    for (size_t k = 0; k < ids[row].size(); ++k) {
+      EXPECT_NEAR(logits[row * vocab + ids[row][k].get<size_t>()], golden["top_logits"][row][k].get<float>(), 2e-3f);
+    }
+  }
+}
+
+TEST(DemoInt4, GreedyTokensEqualTheReference) {
+  for (const nlohmann::json& c : read_json(kGolden + "/greedy.json")["cases"]) {
+    const auto engine = Engine::create(engine_config(kInt4, 64)).value();
+    const auto expected = c["greedy_ids"].get<std::vector<TokenId>>();
+    EXPECT_EQ(generate_all(*engine, {greedy(c["input_ids"].get<std::vector<TokenId>>(),
+                                            static_cast<int32_t>(expected.size()))})[0],
+              expected)
+        << c["prompt"];
+  }
+}
+
 }  // namespace
 }  // namespace exode::testing
