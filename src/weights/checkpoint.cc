@@ -17,6 +17,7 @@ constexpr size_t kConfigBytesMax = 16u << 20;
 constexpr size_t kIndexBytesMax = 100u << 20;
 constexpr int kJsonDepthMax = 64;
 constexpr const char* kIndexName = "model.safetensors.index.json";
+constexpr const char* kSingleName = "model.safetensors";
 constexpr const char* kExtraName = "model_extra_tensors.safetensors";  // AutoRound puts MTP here
 
 using WeightMap = std::map<std::string, std::string>;  // tensor → file
@@ -92,14 +93,17 @@ Result<WeightMap> read_index(const std::string& path) {
   return result;
 }
 
-// Names of the shards to open: those of the index, or every .safetensors file without one.
+// Names of the shards to open: those of the index; without one model.safetensors, or every
+// .safetensors file when there is none by that name.
 Result<std::vector<std::string>> shard_names(const std::string& directory,
                                              const std::vector<std::string>& names,
                                              const WeightMap& index) {
   std::set<std::string> shards;
   for (const auto& [tensor, file] : index) shards.insert(file);
+  const bool has_single = std::binary_search(names.begin(), names.end(), std::string(kSingleName));
   for (const std::string& name : names) {
-    if (name == kExtraName || (index.empty() && name.ends_with(".safetensors"))) {
+    const bool wanted = has_single ? name == kSingleName : name.ends_with(".safetensors");
+    if (name == kExtraName || (index.empty() && wanted)) {
       shards.insert(name);
     }
   }
