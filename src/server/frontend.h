@@ -19,8 +19,8 @@ namespace exode::server {
 
 // Sampling values for fields that a request leaves out; empty ones take OpenAI's defaults.
 struct GenerationDefaults {
-  std::optional<float> temperature, top_p, min_p, repetition_penalty;
-  std::optional<int32_t> top_k;
+  std::optional<float> temperature = {}, top_p = {}, min_p = {}, repetition_penalty = {};
+  std::optional<int32_t> top_k = {};
 };
 
 struct FrontendConfig {

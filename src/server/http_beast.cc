@@ -83,6 +83,8 @@ struct Connection {
   asio::steady_timer wake;        // cancelled when the exchange has something to write
   asio::steady_timer watch_done;  // cancelled when the watch of the peer has ended
   bool watching = false;
+  // cancel() does not reach a read that has completed but whose coroutine has not resumed.
+  bool watch_wanted = false;
   bool idle = true;  // between requests
 };
 using ConnectionPtr = std::shared_ptr<Connection>;
@@ -238,7 +240,7 @@ using ExchangePtr = std::shared_ptr<Exchange>;
 // Reads ahead while a response is under way: the only way to notice that the peer has left.
 asio::awaitable<void> watch_peer(ConnectionPtr connection, ExchangePtr exchange) {
   error_code ec;
-  while (!ec && connection->buffer.size() < kPipelineBytes) {
+  while (!ec && connection->watch_wanted && connection->buffer.size() < kPipelineBytes) {
     const auto space = connection->buffer.prepare(4096);
     connection->stream.expires_never();
     const size_t n = co_await connection->stream.async_read_some(
@@ -282,6 +284,7 @@ asio::awaitable<bool> write_response(ConnectionPtr connection, ExchangePtr excha
 
 asio::awaitable<void> stop_watch(ConnectionPtr connection) {
   if (!connection->watching) co_return;
+  connection->watch_wanted = false;
   connection->stream.cancel();
   while (connection->watching) {
     connection->watch_done.expires_at(asio::steady_timer::time_point::max());
@@ -404,7 +407,7 @@ asio::awaitable<bool> exchange_once(ConnectionPtr connection, bool first) {
   auto exchange =
       std::make_shared<Exchange>(connection, message.method() == http::verb::head, keep_alive,
                                  message.version() >= 11);
-  connection->watching = true;
+  connection->watching = connection->watch_wanted = true;
   asio::co_spawn(connection->stream.get_executor(), watch_peer(connection, exchange),
                  asio::detached);
   HttpRequest request = request_of(std::move(message));
