@@ -27,6 +27,7 @@ void launch(Stream&, const ops::Sample&, Scratch);
 
 size_t scratch_bytes(const DeviceCaps&, const ops::MatMul&);
 size_t scratch_bytes(const DeviceCaps&, const ops::CausalConv&);
+size_t scratch_bytes(const DeviceCaps&, const ops::GatedDelta&);
 size_t scratch_bytes(const DeviceCaps&, const ops::MoeExperts&);
 size_t scratch_bytes(const DeviceCaps&, const ops::Sample&);
 

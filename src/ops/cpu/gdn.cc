@@ -1,12 +1,13 @@
-// Gated DeltaNet on the CPU. The delta rule runs as a recurrence: one pass over the f32 state
-// [value][key] per token, threads over (sequence, value head). The state of a head is 64 KiB and
-// stays in L2 for the whole slice.
+// Gated DeltaNet on the CPU, threads over (sequence, value head). Whole chunks of aligned positions
+// run in matrix form (gdn_chunk.h), other rows as a recurrence: one pass over the f32 state
+// [value][key] per token. The state of a head is 64 KiB and stays in L2 for the whole slice.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "base/check.h"
 #include "ops/cpu/cpu.h"
+#include "ops/cpu/gdn_chunk.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/cpu/gdn.cc"
@@ -75,31 +76,76 @@ HWY_EXPORT(delta_token);
 HWY_EXPORT(unit_head);
 HWY_EXPORT(conv_row);
 
-constexpr int32_t kKeyDimMax = 512;
 constexpr int32_t kConvWidthMax = 8;
 
 int32_t at(const ConstTensorView& t, int32_t i) { return t.row<int32_t>(0)[i]; }
 
-// The slice of one sequence through one value head.
-void delta_head(const ops::GatedDelta& op, int32_t s, int32_t head) {
-  const GdnShape& shape = op.shape;
-  const int32_t first = at(op.seqs.row_first, s), count = at(op.seqs.row_count, s);
-  const int64_t size = int64_t{shape.value_dim} * shape.key_dim;
-  float* state = op.state.base.row<float>(at(op.seqs.state_slot, s)) + head * size;
-  if (at(op.seqs.fresh, s) != 0) std::fill(state, state + size, 0.0f);
-  const int32_t key_head = head / (shape.value_heads / shape.key_heads);
-  const float q_scale = 1.0f / std::sqrt(static_cast<float>(shape.key_dim));
-  alignas(64) float q[kKeyDimMax], k[kKeyDimMax];
-  for (int32_t t = first; t < first + count; ++t) {
-    const float* row = op.qkv.row<float>(t);
-    HWY_DYNAMIC_DISPATCH(unit_head)(row + key_head * shape.key_dim, q, shape.key_dim, q_scale);
-    HWY_DYNAMIC_DISPATCH(unit_head)(row + shape.key_width() + key_head * shape.key_dim, k, shape.key_dim, 1.0f);
-    const float decay = std::exp(op.g.row<float>(t)[head]);
-    HWY_DYNAMIC_DISPATCH(delta_token)
-    (state, q, k, row + 2 * shape.key_width() + head * shape.value_dim, op.out.row<float>(t) + head * shape.value_dim,
-     shape, decay, op.beta.row<float>(t)[head]);
-  }
+// Scratch of one thread: q and k of a chunk, then what delta_chunk() needs.
+size_t delta_floats(const GdnShape& shape) {
+  return 2 * size_t{kGdnChunk} * static_cast<size_t>(shape.key_dim) + delta_chunk_scratch(shape.value_dim);
 }
+
+// Rows [first, first + count) of one sequence through one value head.
+class DeltaHead {
+ public:
+  DeltaHead(const ops::GatedDelta& op, int32_t sequence, int32_t head, float* scratch)
+      : op_(op), shape_(op.shape), head_(head), q_(scratch), k_(q_ + int64_t{kGdnChunk} * shape_.key_dim),
+        chunk_scratch_(k_ + int64_t{kGdnChunk} * shape_.key_dim) {
+    const int64_t size = int64_t{shape_.value_dim} * shape_.key_dim;
+    state_ = op.state.base.row<float>(at(op.seqs.state_slot, sequence)) + head * size;
+    if (at(op.seqs.fresh, sequence) != 0) std::fill(state_, state_ + size, 0.0f);
+  }
+
+  void run(int32_t first, int32_t count) {
+    const int32_t end = first + count;
+    for (int32_t row = first; row < end;) {
+      const bool aligned = at(op_.positions, row) % kGdnChunk == 0;
+      const int32_t rows = aligned && row + kGdnChunk <= end ? kGdnChunk : 1;
+      load(row, rows);
+      if (rows == 1) {
+        token(row);
+      } else {
+        chunk(row);
+      }
+      row += rows;
+    }
+  }
+
+ private:
+  // q and k of the rows, normalised.
+  void load(int32_t row, int32_t rows) {
+    const int32_t key_head = head_ / (shape_.value_heads / shape_.key_heads), dim = shape_.key_dim;
+    const float q_scale = 1.0f / std::sqrt(static_cast<float>(dim));
+    for (int32_t r = 0; r < rows; ++r) {
+      const float* in = op_.qkv.row<float>(row + r) + key_head * dim;
+      HWY_DYNAMIC_DISPATCH(unit_head)(in, q_ + int64_t{r} * dim, dim, q_scale);
+      HWY_DYNAMIC_DISPATCH(unit_head)(in + shape_.key_width(), k_ + int64_t{r} * dim, dim, 1.0f);
+    }
+  }
+  const float* values(int32_t row) const {
+    return op_.qkv.row<float>(row) + 2 * shape_.key_width() + head_ * shape_.value_dim;
+  }
+  float* output(int32_t row) const { return op_.out.row<float>(row) + head_ * shape_.value_dim; }
+
+  void token(int32_t row) {
+    HWY_DYNAMIC_DISPATCH(delta_token)
+    (state_, q_, k_, values(row), output(row), shape_, std::exp(op_.g.row<float>(row)[head_]),
+     op_.beta.row<float>(row)[head_]);
+  }
+  void chunk(int32_t row) {
+    delta_chunk({.q = q_, .k = k_, .v = values(row), .v_stride = op_.qkv.row_stride,
+                 .g = op_.g.row<float>(row) + head_, .beta = op_.beta.row<float>(row) + head_,
+                 .gate_stride = op_.g.row_stride, .state = state_, .out = output(row),
+                 .out_stride = op_.out.row_stride, .key_dim = shape_.key_dim,
+                 .value_dim = shape_.value_dim, .scratch = chunk_scratch_});
+  }
+
+  const ops::GatedDelta& op_;
+  const GdnShape& shape_;
+  int32_t head_;
+  float *q_, *k_, *chunk_scratch_;
+  float* state_ = nullptr;
+};
 
 // Channels [begin, begin + count) of one sequence. Tail rows come before the slice's rows.
 void conv_channels(const ops::CausalConv& op, const float* weight, int32_t s, int32_t begin, int32_t count) {
@@ -165,14 +211,23 @@ void launch(Stream&, const ops::GdnGates& op, Scratch) {
   }
 }
 
-void launch(Stream& stream, const ops::GatedDelta& op, Scratch) {
+size_t scratch_bytes(const DeviceCaps& caps, const ops::GatedDelta& op) {
+  return static_cast<size_t>(caps.multiprocessors) * delta_floats(op.shape) * sizeof(float);
+}
+
+void launch(Stream& stream, const ops::GatedDelta& op, Scratch scratch) {
   EXODE_CHECK(op.qkv.dtype == DType::kF32, "cpu kernels take f32 activations");
-  EXODE_CHECK(op.shape.key_dim <= kKeyDimMax && op.shape.key_dim % 16 == 0,
-              "gated_delta on the cpu needs a key width that is a multiple of 16 and at most 512");
-  const int32_t heads = op.shape.value_heads;
-  stream.pool().parallel_for(op.seqs.seqs() * heads, 1, [&](int32_t begin, int32_t end) {
-    for (int32_t i = begin; i < end; ++i) {
-      if (at(op.seqs.row_count, i / heads) > 0) delta_head(op, i / heads, i % heads);
+  EXODE_CHECK(op.shape.key_dim % 16 == 0 && op.shape.value_dim % 16 == 0,
+              "gated_delta on the cpu needs head widths that are multiples of 16");
+  EXODE_CHECK(op.g.row_stride == op.beta.row_stride, "gated_delta: g and beta must share a stride");
+  const int32_t heads = op.shape.value_heads, tasks = op.seqs.seqs() * heads;
+  auto* memory = reinterpret_cast<float*>(scratch.data());
+  stream.pool().run(std::clamp(tasks, 1, stream.pool().size()), [&](int32_t part, int32_t parts) {
+    float* own = memory + static_cast<size_t>(part) * delta_floats(op.shape);
+    for (int32_t i = tasks * part / parts; i < tasks * (part + 1) / parts; ++i) {
+      const int32_t s = i / heads;
+      if (at(op.seqs.row_count, s) == 0) continue;
+      DeltaHead(op, s, i % heads, own).run(at(op.seqs.row_first, s), at(op.seqs.row_count, s));
     }
   });
 }
