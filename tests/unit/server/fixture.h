@@ -1,4 +1,4 @@
-// A server over a fake engine and a byte-level tokenizer: token id = byte, then four added tokens.
+// A server over a fake engine and the byte-level tokenizer.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,20 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "byte_text.h"
 #include "client.h"
 #include "fake_engine.h"
 #include "server/server.h"
 
 namespace exode::server {
-
-inline constexpr TokenId kImStart = 256, kImEnd = 257, kOpen = 258, kClose = 259;
-
-// tokenizer.json and a ChatML template, in text/.
-std::string byte_tokenizer_json();
-std::string chat_template_source();
-
-// Bytes as ids, with the four added tokens recognised.
-std::vector<TokenId> to_ids(std::string_view text);
 
 class ServerTest : public ::testing::Test {
  protected:

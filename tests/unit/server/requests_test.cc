@@ -99,8 +99,9 @@ TEST_F(ServerTest, UnknownModel) {
 
 TEST_F(ServerTest, ContextLength) {
   start();
-  for (const auto& [more, content] : {std::pair<std::string, std::string>{"", std::string(600, 'x')},
-                                      {R"("max_tokens":511)", "hi"}}) {
+  using Texts = std::pair<std::string, std::string>;
+  for (const auto& [more, content] :
+       {Texts{"", std::string(600, 'x')}, Texts{R"("max_tokens":511)", "hi"}}) {
     const Answer answer = chat(more, content);
     EXPECT_EQ(answer.status, 400);
     const Json error = Json::parse(answer.body)["error"];
