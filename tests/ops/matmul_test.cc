@@ -1,0 +1,84 @@
+#include <gtest/gtest.h>
+
+#include "ops/random_weight.h"
+
+namespace exode::testing {
+namespace {
+
+std::vector<float> multiply(OpRunner& run, const HostTensor& x, const WeightView& w) {
+  HostTensor out(DType::kF32, {x.cview().rows(), w.rows});
+  for (int64_t i = 0; i < out.size(); ++i) out.set(i, NAN);
+  run(ops::MatMul{.x = x.cview(), .w = w, .out = out.view()});
+  return out.floats();
+}
+
+class MatMulTest : public ::testing::TestWithParam<WeightCase> {};
+
+TEST_P(MatMulTest, EqualsTheReferenceForAwkwardShapes) {
+  OpRunner ref(Backend::kRef), cpu(Backend::kCpu);
+  for (const auto& [n, k] : std::vector<std::pair<int32_t, int32_t>>{{1, 128}, {7, 129}, {33, 100}, {130, 384}, {5, 1000}}) {
+    const RandomWeight w(GetParam(), n, k, 11);
+    for (int32_t rows : {1, 2, 3, 4, 5, 7, 8, 9, 16, 33}) {
+      const HostTensor x = HostTensor(DType::kF32, {rows, k}).fill(5);
+      EXPECT_LE(nmse(multiply(cpu, x, w.view()), multiply(ref, x, w.view())), 1e-10) << n << "x" << k << " rows " << rows;
+    }
+  }
+}
+
+TEST_P(MatMulTest, ARowHasTheSameBitsWhateverTheRowAndThreadCount) {
+  const int32_t n = 70, k = 517;
+  const RandomWeight w(GetParam(), n, k, 3);
+  const HostTensor x = HostTensor(DType::kF32, {65, k}).fill(9);
+  OpRunner one(Backend::kCpu, 1), two(Backend::kCpu, 2), five(Backend::kCpu, 5);
+  const std::vector<float> all = multiply(two, x, w.view());
+  EXPECT_EQ(all, multiply(one, x, w.view()));
+  EXPECT_EQ(all, multiply(five, x, w.view()));
+  for (int32_t rows : {1, 2, 3, 4, 6, 8, 9, 17}) {
+    HostTensor part(DType::kF32, {rows, k});
+    for (int64_t i = 0; i < part.size(); ++i) part.set(i, x.get(i));
+    const std::vector<float> few = multiply(two, part, w.view());
+    EXPECT_TRUE(std::equal(few.begin(), few.end(), all.begin())) << rows;
+  }
+}
+
+TEST_P(MatMulTest, StridedViewsStayInTheirColumns) {
+  OpRunner ref(Backend::kRef), cpu(Backend::kCpu);
+  const RandomWeight w(GetParam(), 12, 256, 4);
+  HostTensor x = HostTensor(DType::kF32, {3, 300}).fill(1);
+  HostTensor out(DType::kF32, {3, 20}), expected(DType::kF32, {3, 20});
+  for (OpRunner* run : {&ref, &cpu}) {
+    HostTensor& target = run == &ref ? expected : out;
+    target.fill(2, 5, 6);
+    (*run)(ops::MatMul{.x = x.view().slice_cols(20, 256), .w = w.view(), .out = target.view().slice_cols(4, 12)});
+  }
+  EXPECT_LE(nmse(out.floats(), expected.floats()), 1e-10);
+  EXPECT_EQ(out.get(3), expected.get(3));
+  EXPECT_EQ(out.get(16), expected.get(16));
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, MatMulTest, ::testing::ValuesIn(weight_cases()),
+                         [](const auto& p) { return p.param.name(); });
+
+TEST(Embedding, RowsOfEveryTypeAndPadding) {
+  OpRunner ref(Backend::kRef), cpu(Backend::kCpu);
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    const RandomWeight w({WeightLayout::kDense, dtype}, 10, 37, 1);
+    const HostTensor tokens = HostTensor(DType::kI32, {4}).fill_values({9, 0, -1, 3});
+    HostTensor a(DType::kF32, {4, 37}), b(DType::kF32, {4, 37});
+    a.fill(1);
+    ref(ops::Embedding{.tokens = tokens.cview(), .table = w.view(), .out = a.view(), .scale = 2});
+    cpu(ops::Embedding{.tokens = tokens.cview(), .table = w.view(), .out = b.view(), .scale = 2});
+    EXPECT_EQ(a.floats(), b.floats());
+    EXPECT_EQ(b.get(2 * 37), 0.0f);
+  }
+}
+
+TEST(MatMulDeath, WrongShapesAreNamed) {
+  OpRunner cpu(Backend::kCpu);
+  const RandomWeight w({WeightLayout::kDense, DType::kF32}, 4, 8, 1);
+  HostTensor x(DType::kF32, {2, 9}), out(DType::kF32, {2, 4});
+  EXPECT_DEATH(cpu(ops::MatMul{.x = x.cview(), .w = w.view(), .out = out.view()}), "matmul: x");
+}
+
+}  // namespace
+}  // namespace exode::testing

@@ -1,0 +1,155 @@
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <map>
+
+#include "ops/harness.h"
+
+namespace exode::testing {
+namespace {
+
+struct Draw {
+  std::vector<ops::SampleRow> rows;
+  std::vector<ops::TokenCount> history;
+  std::vector<ops::TokenBias> bias;
+
+  std::vector<int32_t> run(OpRunner& op, const std::vector<float>& logits, int32_t vocab, int32_t limit) const {
+    const auto n = static_cast<int32_t>(rows.size());
+    HostTensor l = HostTensor(DType::kF32, {n, vocab}).fill_values(logits);
+    std::vector<int32_t> next(rows.size(), -7);
+    const auto bytes = [](const auto& v) {
+      const auto size = static_cast<int32_t>(v.size() * sizeof(v[0]));
+      return ConstTensorView(dense_view(reinterpret_cast<const std::byte*>(v.data()), DType::kU8, {size}));
+    };
+    op(ops::Sample{.logits = l.view(), .rows = bytes(rows), .history = bytes(history), .bias = bytes(bias), .vocab_limit = limit,
+                   .next_token = dense_view(next.data(), DType::kI32, {n})});
+    return next;
+  }
+};
+
+ops::SampleRow row(float temperature, uint64_t seed = 0, uint64_t position = 0) {
+  ops::SampleRow r;
+  r.temperature = temperature;
+  r.active = 1;
+  r.seed = seed;
+  r.position = position;
+  return r;
+}
+
+std::vector<float> random_logits(int32_t n, uint64_t seed, float scale = 4) {
+  return HostTensor(DType::kF32, {n}).fill(seed, -scale, scale).floats();
+}
+
+class SampleTest : public ::testing::TestWithParam<Backend> {
+ protected:
+  OpRunner op_{GetParam()};
+};
+
+TEST_P(SampleTest, GreedyTakesTheLowestOfEqualsBelowTheLimit) {
+  const std::vector<float> logits{1, 5, 2, 5, 9};
+  EXPECT_EQ((Draw{{row(0)}, {}, {}}.run(op_, logits, 5, 4)), std::vector<int32_t>{1});
+}
+
+TEST_P(SampleTest, NanAndInfinityNeverLeaveTheVocabulary) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  for (float t : {0.0f, 1.0f}) {
+    EXPECT_EQ((Draw{{row(t)}, {}, {}}.run(op_, {NAN, NAN, NAN}, 3, 3)), std::vector<int32_t>{0});
+    EXPECT_EQ((Draw{{row(t)}, {}, {}}.run(op_, {-kInf, -kInf, -kInf}, 3, 3)), std::vector<int32_t>{0});
+    EXPECT_EQ((Draw{{row(t)}, {}, {}}.run(op_, {NAN, 1, -kInf}, 3, 3)), std::vector<int32_t>{1});
+  }
+}
+
+TEST_P(SampleTest, BiasAndPenaltiesShiftTheArgMax) {
+  const std::vector<float> logits{3, 2.5f, 1, -1};
+  ops::SampleRow r = row(0);
+  r.bias_count = 1;
+  EXPECT_EQ((Draw{{r}, {}, {{3, 10}}}.run(op_, logits, 4, 4)), std::vector<int32_t>{3});
+  r = row(0);
+  r.history_count = 1;
+  r.repetition = 1.5f;  // 3 / 1.5 = 2 < 2.5
+  EXPECT_EQ((Draw{{r}, {{0, 0}}, {}}.run(op_, logits, 4, 4)), std::vector<int32_t>{1});
+  r.repetition = 1;
+  r.presence = 1;
+  EXPECT_EQ((Draw{{r}, {{0, 0}}, {}}.run(op_, logits, 4, 4)), std::vector<int32_t>{0}) << "prompt tokens have no presence";
+  EXPECT_EQ((Draw{{r}, {{0, 1}}, {}}.run(op_, logits, 4, 4)), std::vector<int32_t>{1});
+  r.presence = 0;
+  r.frequency = 0.2f;
+  EXPECT_EQ((Draw{{r}, {{0, 2}}, {}}.run(op_, logits, 4, 4)), std::vector<int32_t>{0});
+  EXPECT_EQ((Draw{{r}, {{0, 3}}, {}}.run(op_, logits, 4, 4)), std::vector<int32_t>{1});
+}
+
+TEST_P(SampleTest, SeedAndPositionDecideNotTheRow) {
+  const std::vector<float> logits = random_logits(100, 3);
+  std::vector<float> three;
+  for (int i = 0; i < 3; ++i) three.insert(three.end(), logits.begin(), logits.end());
+  const auto alone = Draw{{row(1, 9, 4)}, {}, {}}.run(op_, logits, 100, 100);
+  ops::SampleRow off = row(1);
+  off.active = 0;
+  const auto crowd = Draw{{row(1, 8, 4), off, row(1, 9, 4)}, {}, {}}.run(op_, three, 100, 100);
+  EXPECT_EQ(crowd[2], alone[0]);
+  EXPECT_EQ(crowd[1], -7);
+}
+
+TEST_P(SampleTest, RestrictionsKeepExactlyTheRightIds) {
+  // Probabilities .5 .25 .15 .06 .04
+  const std::vector<float> logits{std::log(.25f), std::log(.5f), std::log(.04f), std::log(.15f), std::log(.06f)};
+  const auto seen = [&](auto change) {
+    std::map<int32_t, int> counts;
+    for (uint64_t i = 0; i < 3000; ++i) {
+      ops::SampleRow r = row(1, 5, i);
+      change(r);
+      ++counts[Draw{{r}, {}, {}}.run(op_, logits, 5, 5)[0]];
+    }
+    std::vector<int32_t> ids;
+    for (const auto& [id, count] : counts) ids.push_back(id);
+    return ids;
+  };
+  EXPECT_EQ(seen([](auto& r) { r.top_k = 2; }), (std::vector<int32_t>{0, 1}));
+  EXPECT_EQ(seen([](auto& r) { r.top_p = 0.74f; }), (std::vector<int32_t>{0, 1}));
+  EXPECT_EQ(seen([](auto& r) { r.top_p = 0.76f; }), (std::vector<int32_t>{0, 1, 3}));
+  EXPECT_EQ(seen([](auto& r) { r.min_p = 0.1f; }), (std::vector<int32_t>{0, 1, 3, 4}));
+  EXPECT_EQ(seen([](auto& r) { r.top_p = 1e-6f; }), (std::vector<int32_t>{1}));
+  EXPECT_EQ(seen([](auto&) {}), (std::vector<int32_t>{0, 1, 2, 3, 4}));
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, SampleTest, ::testing::Values(Backend::kRef, Backend::kCpu),
+                         [](const auto& p) { return std::string(backend_name(p.param)); });
+
+TEST(SampleCpu, FrequenciesMatchTheProbabilities) {
+  OpRunner cpu(Backend::kCpu);
+  constexpr int32_t kVocab = 20, kDraws = 20000;
+  const std::vector<float> logits = random_logits(kVocab, 1, 2);
+  const float temperature = 0.7f;
+  std::vector<double> p(kVocab);
+  double total = 0;
+  for (size_t i = 0; i < p.size(); ++i) total += p[i] = std::exp(logits[i] / temperature);
+  std::vector<int> counts(kVocab);
+  for (uint64_t i = 0; i < kDraws; ++i) {
+    ++counts[static_cast<size_t>(Draw{{row(temperature, 77, i)}, {}, {}}.run(cpu, logits, kVocab, kVocab)[0])];
+  }
+  double chi = 0;
+  for (size_t i = 0; i < p.size(); ++i) {
+    const double expected = p[i] / total * kDraws;
+    chi += (counts[i] - expected) * (counts[i] - expected) / expected;
+  }
+  EXPECT_LT(chi, 43.8);  // 19 degrees of freedom, p = 0.001
+}
+
+TEST(SampleCpu, EqualsTheReferenceOnLargeVocabularies) {
+  OpRunner ref(Backend::kRef), cpu(Backend::kCpu);
+  constexpr int32_t kVocab = 5000;
+  int different = 0;
+  for (uint64_t i = 0; i < 60; ++i) {
+    ops::SampleRow r = row(0.3f + 0.02f * static_cast<float>(i), i, i);
+    r.top_k = i % 3 == 0 ? 20 : 0;
+    r.top_p = i % 2 == 0 ? 0.95f : 1.0f;
+    r.min_p = i % 5 == 0 ? 0.02f : 0.0f;
+    const Draw draw{{r}, {}, {}};
+    const std::vector<float> logits = random_logits(kVocab, i, 6);
+    different += draw.run(cpu, logits, kVocab, kVocab) != draw.run(ref, logits, kVocab, kVocab) ? 1 : 0;
+  }
+  EXPECT_LE(different, 1) << "only a draw on the border of two ids may differ";
+}
+
+}  // namespace
+}  // namespace exode::testing
