@@ -45,7 +45,8 @@ void validate(const GatedDelta& op) {
   require_size("gated_delta: g", op.g, rows, s.value_heads);
   require_size("gated_delta: beta", op.beta, rows, s.value_heads);
   require_vector("gated_delta: positions", op.positions, rows, DType::kI32);
-  require_size("gated_delta: base", op.state.base, op.state.base.rows(), int64_t{s.value_width()} * s.key_dim);
+  require_size("gated_delta: base", op.state.base, op.state.base.rows(),
+               int64_t{s.value_width()} * s.key_dim);
   require_dtype("gated_delta: base", op.state.base, DType::kF32);
   require_activation("gated_delta: out", op.out, rows, s.value_width());
   require_seqs("gated_delta: seqs", op.seqs);
@@ -60,7 +61,8 @@ void validate(const GatedRmsNorm& op) {
 }
 
 Cost cost(const CausalConv& op) {
-  const uint64_t tails = 2 * product(op.seqs.seqs(), op.weight.cols() - 1, op.x.cols()) * sizeof(float);
+  const uint64_t tails =
+      2 * product(op.seqs.seqs(), op.weight.cols() - 1, op.x.cols()) * sizeof(float);
   return {tensor_bytes(op.x) + tensor_bytes(op.out) + tensor_bytes(op.weight) + tails,
           2 * product(op.x.rows(), op.x.cols(), op.weight.cols())};
 }
@@ -73,12 +75,14 @@ Cost cost(const GdnGates& op) {
 Cost cost(const GatedDelta& op) {
   const GdnShape& s = op.shape;
   const uint64_t state = product(s.value_width(), s.key_dim);
-  return {2 * product(op.seqs.seqs(), 1) * state * sizeof(float) + tensor_bytes(op.qkv) + tensor_bytes(op.out),
+  return {2 * product(op.seqs.seqs(), 1) * state * sizeof(float) + tensor_bytes(op.qkv) +
+              tensor_bytes(op.out),
           7 * product(op.qkv.rows(), 1) * state};
 }
 
 Cost cost(const GatedRmsNorm& op) {
-  return {tensor_bytes(op.x) + tensor_bytes(op.gate) + tensor_bytes(op.out), 10 * product(op.x.rows(), op.x.cols())};
+  return {tensor_bytes(op.x) + tensor_bytes(op.gate) + tensor_bytes(op.out),
+          10 * product(op.x.rows(), op.x.cols())};
 }
 
 }  // namespace exode::ops

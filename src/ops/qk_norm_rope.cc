@@ -10,7 +10,8 @@ void validate(const QkNormRope& op) {
               "qk_norm_rope: widths are not multiples of head_dim " + std::to_string(d));
   require_activation("qk_norm_rope: q", op.q, op.k.rows(), op.q.cols());
   require_activation("qk_norm_rope: k", op.k, op.q.rows(), op.k.cols());
-  EXODE_CHECK(op.q_weight.empty() == op.k_weight.empty(), "qk_norm_rope: one norm weight is missing");
+  EXODE_CHECK(op.q_weight.empty() == op.k_weight.empty(),
+              "qk_norm_rope: one norm weight is missing");
   if (!op.q_weight.empty()) {
     require_vector("qk_norm_rope: q_weight", op.q_weight, d, DType::kF32);
     require_vector("qk_norm_rope: k_weight", op.k_weight, d, DType::kF32);

@@ -84,7 +84,8 @@ TEST(ElementwiseTest, GatherRowsCopiesAndZeroes) {
       const auto stride = static_cast<size_t>(x.row_floats());
       for (size_t i = 0; i < picks.size(); ++i) {
         for (size_t c = 0; c < static_cast<size_t>(width); ++c) {
-          const size_t from = static_cast<size_t>(std::max(picks[i], 0)) * stride + Window::kLeft + c;
+          const size_t from =
+              static_cast<size_t>(std::max(picks[i], 0)) * stride + Window::kLeft + c;
           expected[i * stride + Window::kLeft + c] = picks[i] < 0 ? 0 : source[from];
         }
       }
@@ -95,7 +96,7 @@ TEST(ElementwiseTest, GatherRowsCopiesAndZeroes) {
 
 // Outliers of real checkpoints: the exponential must saturate, not wrap.
 TEST(ElementwiseTest, GatesSaturateAtLargeInputs) {
-  const std::vector<float> gates = {-1e30f, -1e4f, -300, -178, -150, -104, -89, -88,
+  const std::vector<float> gates = {-1e30f, -1e4f, -300, -178, -150, -104, -89,  -88,
                                     -20,    0,     20,   88,   150,  300,  1e4f, 1e30f};
   const auto width = static_cast<int32_t>(gates.size());
   HostTensor gate_up(DType::kF32, {1, 2 * width}), out(DType::kF32, {1, width});

@@ -23,7 +23,8 @@ HostTensor frequencies(int32_t rotary_dim, double base) {
 }
 
 // q rows and k rows alternate in the result.
-std::vector<float> run_case(OpRunner& run, const RopeCase& c, const std::vector<int32_t>& positions) {
+std::vector<float> run_case(OpRunner& run, const RopeCase& c,
+                            const std::vector<int32_t>& positions) {
   const auto rows = static_cast<int32_t>(positions.size());
   HostTensor qkv(DType::kF32, {rows, (c.q_heads + 2 * c.k_heads) * c.head_dim + 1});
   HostTensor q_weight(DType::kF32, {c.head_dim}), k_weight(DType::kF32, {c.head_dim});
@@ -77,6 +78,8 @@ TEST(QkNormRopeTest, RotatesPairsHalfTheRotaryWidthApart) {
     OpRunner run(backend);
     run(ops::QkNormRope{.q = q.view(),
                         .k = k.view(),
+                        .q_weight = {},
+                        .k_weight = {},
                         .inv_freq = inv_freq.view(),
                         .positions = positions.view(),
                         .head_dim = 6});
@@ -93,6 +96,7 @@ TEST(QkNormRopeDeathTest, RefusesHalfANorm) {
   EXPECT_DEATH(run(ops::QkNormRope{.q = q.view(),
                                    .k = k.view(),
                                    .q_weight = weight.view(),
+                                   .k_weight = {},
                                    .inv_freq = inv_freq.view(),
                                    .positions = positions.view(),
                                    .head_dim = 8}),

@@ -1,6 +1,8 @@
+// Norms of whole rows and, for Gated DeltaNet, of heads.
 #include "ops/rms_norm.h"
 
 #include "ops/compare.h"
+#include "ops/gdn.h"
 
 namespace exode {
 namespace {
@@ -13,17 +15,20 @@ constexpr int32_t kWidths[] = {1, 7, 64, 100, 384, 5120};
 
 TEST(RmsNormTest, MatchesReferenceAtAwkwardWidths) {
   for (const int32_t width : kWidths) {
-    SCOPED_TRACE(width);
-    const auto program = [width](OpRunner& run, int32_t rows) {
-      Window x(rows, width), out(rows, width);
-      HostTensor weight(DType::kF32, {width});
-      x.fill(1, -3, 3);
-      out.fill(2);
-      weight.fill(3);
-      run(ops::RmsNorm{.x = x.view(), .weight = weight.view(), .out = out.view(), .weight_bias = 1});
-      return out.floats();
-    };
-    testing::check_rows(program, 9, 2e-6);
+    for (const float bias : {0.0f, 1.0f}) {
+      SCOPED_TRACE(width);
+      const auto program = [=](OpRunner& run, int32_t rows) {
+        Window x(rows, width), out(rows, width);
+        HostTensor weight(DType::kF32, {width});
+        x.fill(1, -3, 3);
+        out.fill(2);
+        weight.fill(3);
+        run(ops::RmsNorm{
+            .x = x.view(), .weight = weight.view(), .out = out.view(), .weight_bias = bias});
+        return out.floats();
+      };
+      testing::check_rows(program, 9, 2e-6);
+    }
   }
 }
 
@@ -53,7 +58,7 @@ TEST(RmsNormTest, EpsilonKeepsZeroRowsFinite) {
   HostTensor x(DType::kF32, {1, 64}), weight(DType::kF32, {64}), out(DType::kF32, {1, 64});
   OpRunner run(Backend::kCpu);
   run(ops::RmsNorm{.x = x.view(), .weight = weight.fill(1).view(), .out = out.view()});
-  testing::expect_same_bits(out.floats(), std::vector<float>(64, 0.0f));
+  EXPECT_EQ(out.floats(), std::vector<float>(64, 0.0f));
 }
 
 // The reference judges other backends with 16-bit activations.
@@ -97,6 +102,41 @@ TEST(AddRmsNormTest, MatchesReferenceAtAwkwardWidths) {
       return all;
     };
     testing::check_rows(program, 9, 4e-6);
+  }
+}
+
+TEST(GatedRmsNormTest, MatchesReferenceHeadByHead) {
+  for (const int32_t dim : {1, 16, 100, 128}) {
+    SCOPED_TRACE(dim);
+    const auto program = [dim](OpRunner& run, int32_t rows) {
+      Window x(rows, 3 * dim), gate(rows, 3 * dim), out(rows, 3 * dim);
+      HostTensor weight(DType::kF32, {dim});
+      x.fill(1, -3, 3);
+      gate.fill(2, -6, 6);
+      out.fill(3);
+      weight.fill(4);
+      run(ops::GatedRmsNorm{
+          .x = x.view(), .gate = gate.view(), .weight = weight.view(), .out = out.view()});
+      return out.floats();
+    };
+    testing::check_rows(program, 9, 1e-5);
+  }
+}
+
+TEST(GatedRmsNormTest, RunsInPlaceAndNormsBeforeTheGate) {
+  HostTensor x(DType::kF32, {1, 2}), gate(DType::kF32, {1, 2}), weight(DType::kF32, {2});
+  x.fill_values({3, 4});  // mean of squares 12.5
+  gate.fill_values({100, 0});
+  weight.fill_values({2, 5});
+  for (const Backend backend : {Backend::kRef, Backend::kCpu}) {
+    HostTensor both = x;
+    OpRunner run(backend);
+    run(ops::GatedRmsNorm{.x = both.view(),
+                          .gate = gate.view(),
+                          .weight = weight.view(),
+                          .out = both.view(),
+                          .eps = 0});
+    EXPECT_LE(testing::max_difference(both.floats(), {2 * 3 / std::sqrt(12.5f) * 100, 0}), 1e-4);
   }
 }
 

@@ -1,11 +1,21 @@
 // The CPU kernel of every op: launch() runs it, scratch_bytes() says what it needs.
 #pragma once
 
+#include <initializer_list>
+
+#include "base/check.h"
 #include "ops/table.h"
 
 namespace exode::cpu {
 
 using Scratch = std::span<std::byte>;
+
+// Activations are f32 on this backend, whatever the checkpoint stores.
+inline void require_f32(std::initializer_list<ConstTensorView> activations) {
+  for (const ConstTensorView& t : activations) {
+    EXODE_CHECK(t.dtype == DType::kF32, "cpu kernels take f32 activations");
+  }
+}
 
 void launch(Stream&, const ops::Embedding&, Scratch);
 void launch(Stream&, const ops::RmsNorm&, Scratch);

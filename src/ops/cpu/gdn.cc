@@ -49,13 +49,13 @@ void delta_token(float* state, const float* q, const float* k, const float* v, f
 // out = x · rsqrt(Σx² + 1e-6) · scale
 void unit_head(const float* x, float* out, int32_t dim, float scale) {
   const V factor = hn::Set(D(), scale / std::sqrt(dot(x, x, dim) + 1e-6f));
-  for_each_vector(dim, [&](int32_t i, auto load, auto store) HWY_ATTR {
-    store(out + i, hn::Mul(load(x + i), factor));
-  });
+  for_each_vector(dim, [&](int32_t i, auto load, auto store)
+                           HWY_ATTR { store(out + i, hn::Mul(load(x + i), factor)); });
 }
 
 // One row of the convolution: inputs[j] is the row that tap j reads.
-void conv_row(const float* const* inputs, const float* weight, float* out, int32_t channels, int32_t width) {
+void conv_row(const float* const* inputs, const float* weight, float* out, int32_t channels,
+              int32_t width) {
   for_each_vector(channels, [&](int32_t c, auto load, auto store) HWY_ATTR {
     V sum = hn::Zero(D());
     for (int32_t j = 0; j < width; ++j) {
@@ -82,14 +82,19 @@ int32_t at(const ConstTensorView& t, int32_t i) { return t.row<int32_t>(0)[i]; }
 
 // Scratch of one thread: q and k of a chunk, then what delta_chunk() needs.
 size_t delta_floats(const GdnShape& shape) {
-  return 2 * size_t{kGdnChunk} * static_cast<size_t>(shape.key_dim) + delta_chunk_scratch(shape.value_dim);
+  return 2 * size_t{kGdnChunk} * static_cast<size_t>(shape.key_dim) +
+         delta_chunk_scratch(shape.value_dim);
 }
 
 // Rows [first, first + count) of one sequence through one value head.
 class DeltaHead {
  public:
   DeltaHead(const ops::GatedDelta& op, int32_t sequence, int32_t head, float* scratch)
-      : op_(op), shape_(op.shape), head_(head), q_(scratch), k_(q_ + int64_t{kGdnChunk} * shape_.key_dim),
+      : op_(op),
+        shape_(op.shape),
+        head_(head),
+        q_(scratch),
+        k_(q_ + int64_t{kGdnChunk} * shape_.key_dim),
         chunk_scratch_(k_ + int64_t{kGdnChunk} * shape_.key_dim) {
     const int64_t size = int64_t{shape_.value_dim} * shape_.key_dim;
     state_ = op.state.base.row<float>(at(op.seqs.state_slot, sequence)) + head * size;
@@ -133,11 +138,19 @@ class DeltaHead {
      op_.beta.row<float>(row)[head_]);
   }
   void chunk(int32_t row) {
-    delta_chunk({.q = q_, .k = k_, .v = values(row), .v_stride = op_.qkv.row_stride,
-                 .g = op_.g.row<float>(row) + head_, .beta = op_.beta.row<float>(row) + head_,
-                 .gate_stride = op_.g.row_stride, .state = state_, .out = output(row),
-                 .out_stride = op_.out.row_stride, .key_dim = shape_.key_dim,
-                 .value_dim = shape_.value_dim, .scratch = chunk_scratch_});
+    delta_chunk({.q = q_,
+                 .k = k_,
+                 .v = values(row),
+                 .v_stride = op_.qkv.row_stride,
+                 .g = op_.g.row<float>(row) + head_,
+                 .beta = op_.beta.row<float>(row) + head_,
+                 .gate_stride = op_.g.row_stride,
+                 .state = state_,
+                 .out = output(row),
+                 .out_stride = op_.out.row_stride,
+                 .key_dim = shape_.key_dim,
+                 .value_dim = shape_.value_dim,
+                 .scratch = chunk_scratch_});
   }
 
   const ops::GatedDelta& op_;
@@ -148,7 +161,8 @@ class DeltaHead {
 };
 
 // Channels [begin, begin + count) of one sequence. Tail rows come before the slice's rows.
-void conv_channels(const ops::CausalConv& op, const float* weight, int32_t s, int32_t begin, int32_t count) {
+void conv_channels(const ops::CausalConv& op, const float* weight, int32_t s, int32_t begin,
+                   int32_t count) {
   const int32_t width = op.weight.cols(), tail = width - 1, channels = op.x.cols();
   const int32_t first = at(op.seqs.row_first, s), rows = at(op.seqs.row_count, s);
   float* saved = op.state.conv_tail.row<float>(at(op.seqs.state_slot, s)) + begin;
@@ -162,11 +176,13 @@ void conv_channels(const ops::CausalConv& op, const float* weight, int32_t s, in
   const float* taps[kConvWidthMax];
   for (int32_t t = 0; t < rows; ++t) {
     for (int32_t j = 0; j < width; ++j) taps[j] = input(t + j);
-    HWY_DYNAMIC_DISPATCH(conv_row)(taps, weight, op.out.row<float>(first + t) + begin, count, width);
+    HWY_DYNAMIC_DISPATCH(conv_row)
+    (taps, weight, op.out.row<float>(first + t) + begin, count, width);
   }
   // Oldest first: entry i is overwritten by entry i + rows, which is never before it.
   for (int32_t i = 0; i < tail; ++i) {
-    std::memmove(saved + int64_t{i} * channels, input(i + rows), static_cast<size_t>(count) * sizeof(float));
+    std::memmove(saved + int64_t{i} * channels, input(i + rows),
+                 static_cast<size_t>(count) * sizeof(float));
   }
 }
 
@@ -178,7 +194,7 @@ size_t scratch_bytes(const DeviceCaps& caps, const ops::CausalConv& op) {
 }
 
 void launch(Stream& stream, const ops::CausalConv& op, Scratch scratch) {
-  EXODE_CHECK(op.x.dtype == DType::kF32, "cpu kernels take f32 activations");
+  require_f32({op.x, op.out});
   const int32_t channels = op.x.cols(), width = op.weight.cols();
   EXODE_CHECK(width <= kConvWidthMax, "convolution wider than 8 is not built");
   const int64_t per_thread = op.weight.shape.elements();
@@ -188,7 +204,8 @@ void launch(Stream& stream, const ops::CausalConv& op, Scratch scratch) {
     // Taps of this range, transposed to [width][count] so that channels are lanes.
     float* weight = reinterpret_cast<float*>(scratch.data()) + part * per_thread;
     for (int32_t c = 0; c < count; ++c) {
-      for (int32_t j = 0; j < width; ++j) weight[int64_t{j} * count + c] = op.weight.row<float>(begin + c)[j];
+      for (int32_t j = 0; j < width; ++j)
+        weight[int64_t{j} * count + c] = op.weight.row<float>(begin + c)[j];
     }
     for (int32_t s = 0; s < op.seqs.seqs(); ++s) {
       if (at(op.seqs.row_count, s) > 0) conv_channels(op, weight, s, begin, count);
@@ -197,6 +214,7 @@ void launch(Stream& stream, const ops::CausalConv& op, Scratch scratch) {
 }
 
 void launch(Stream&, const ops::GdnGates& op, Scratch) {
+  require_f32({op.a, op.b});
   const float* a_log = op.a_log.row<float>(0);
   const float* dt_bias = op.dt_bias.row<float>(0);
   for (int32_t r = 0; r < op.a.rows(); ++r) {
@@ -216,7 +234,7 @@ size_t scratch_bytes(const DeviceCaps& caps, const ops::GatedDelta& op) {
 }
 
 void launch(Stream& stream, const ops::GatedDelta& op, Scratch scratch) {
-  EXODE_CHECK(op.qkv.dtype == DType::kF32, "cpu kernels take f32 activations");
+  require_f32({op.qkv, op.out});
   EXODE_CHECK(op.shape.key_dim % 16 == 0 && op.shape.value_dim % 16 == 0,
               "gated_delta on the cpu needs head widths that are multiples of 16");
   EXODE_CHECK(op.g.row_stride == op.beta.row_stride, "gated_delta: g and beta must share a stride");

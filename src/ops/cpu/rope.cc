@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "base/check.h"
 #include "ops/cpu/cpu.h"
@@ -41,7 +40,8 @@ void rotate_head(float* x, const Angles& a, int32_t half) {
   }
 }
 
-void process(const ops::QkNormRope& op, float* row, int32_t width, const ConstTensorView& weight, const Angles& a) {
+void process(const ops::QkNormRope& op, float* row, int32_t width, const ConstTensorView& weight,
+             const Angles& a) {
   for (int32_t c = 0; c < width; c += op.head_dim) {
     if (!weight.empty()) norm_head(row + c, weight.row<float>(0), op);
     rotate_head(row + c, a, op.inv_freq.rows());
@@ -51,7 +51,7 @@ void process(const ops::QkNormRope& op, float* row, int32_t width, const ConstTe
 }  // namespace
 
 void launch(Stream& stream, const ops::QkNormRope& op, Scratch) {
-  EXODE_CHECK(op.q.dtype == DType::kF32, "cpu kernels take f32 activations");
+  require_f32({op.q, op.k});
   EXODE_CHECK(op.inv_freq.rows() <= 256, "rotary width above 512 is not built");
   stream.pool().parallel_for(op.q.rows(), 4, [&](int32_t begin, int32_t end) {
     Angles angles;

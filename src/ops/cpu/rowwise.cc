@@ -17,7 +17,8 @@ HWY_BEFORE_NAMESPACE();
 namespace exode::cpu::HWY_NAMESPACE {
 
 // out = x · rsqrt(mean(x²) + eps) · (weight + bias)
-void normalize_row(const float* x, const float* weight, float* out, int32_t width, float eps, float bias) {
+void normalize_row(const float* x, const float* weight, float* out, int32_t width, float eps,
+                   float bias) {
   const float scale = 1.0f / std::sqrt(dot(x, x, width) / static_cast<float>(width) + eps);
   const V vscale = hn::Set(D(), scale), vbias = hn::Set(D(), bias);
   for_each_vector(width, [&](int32_t i, auto load, auto store) HWY_ATTR {
@@ -26,9 +27,8 @@ void normalize_row(const float* x, const float* weight, float* out, int32_t widt
 }
 
 void add_row(float* x, const float* delta, int32_t width) {
-  for_each_vector(width, [&](int32_t i, auto load, auto store) HWY_ATTR {
-    store(x + i, hn::Add(load(x + i), load(delta + i)));
-  });
+  for_each_vector(width, [&](int32_t i, auto load, auto store)
+                             HWY_ATTR { store(x + i, hn::Add(load(x + i), load(delta + i))); });
 }
 
 void swiglu_row(const float* gate, const float* up, float* out, int32_t width) {
@@ -51,7 +51,8 @@ void add_scaled_row(float* out, const float* x, float scale, int32_t width) {
 }
 
 // weight · x rsqrt(mean(x²) + eps) · silu(gate) for one head.
-void gated_norm_head(const float* x, const float* gate, const float* weight, float* out, int32_t dim, float eps) {
+void gated_norm_head(const float* x, const float* gate, const float* weight, float* out,
+                     int32_t dim, float eps) {
   const float scale = 1.0f / std::sqrt(dot(x, x, dim) / static_cast<float>(dim) + eps);
   const V vscale = hn::Set(D(), scale);
   for_each_vector(dim, [&](int32_t i, auto load, auto store) HWY_ATTR {
@@ -84,16 +85,12 @@ void for_rows(Stream& stream, int32_t rows, int32_t width, const Body& body) {
   });
 }
 
-void require_f32(const ConstTensorView& t) {
-  EXODE_CHECK(t.dtype == DType::kF32, "cpu kernels take f32 activations");
-}
-
 float scalar_sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 
 }  // namespace
 
 void launch(Stream& stream, const ops::Embedding& op, Scratch) {
-  require_f32(op.out);
+  require_f32({op.out});
   const int32_t width = op.out.cols();
   const DType dtype = op.table.codes.dtype;
   for_rows(stream, op.out.rows(), width, [&](int32_t r) {
@@ -114,15 +111,16 @@ void launch(Stream& stream, const ops::Embedding& op, Scratch) {
 }
 
 void launch(Stream& stream, const ops::RmsNorm& op, Scratch) {
-  require_f32(op.x);
+  require_f32({op.x, op.out});
   for_rows(stream, op.x.rows(), op.x.cols(), [&](int32_t r) {
     HWY_DYNAMIC_DISPATCH(normalize_row)
-    (op.x.row<float>(r), op.weight.row<float>(0), op.out.row<float>(r), op.x.cols(), op.eps, op.weight_bias);
+    (op.x.row<float>(r), op.weight.row<float>(0), op.out.row<float>(r), op.x.cols(), op.eps,
+     op.weight_bias);
   });
 }
 
 void launch(Stream& stream, const ops::AddRmsNorm& op, Scratch) {
-  require_f32(op.residual);
+  require_f32({op.residual, op.delta, op.out});
   const int32_t width = op.out.cols();
   for_rows(stream, op.out.rows(), width, [&](int32_t r) {
     float* residual = op.residual.row<float>(r);
@@ -133,7 +131,7 @@ void launch(Stream& stream, const ops::AddRmsNorm& op, Scratch) {
 }
 
 void launch(Stream& stream, const ops::SwiGlu& op, Scratch) {
-  require_f32(op.out);
+  require_f32({op.out});
   const int32_t width = op.out.cols();
   for_rows(stream, op.out.rows(), 4 * width, [&](int32_t r) {
     const float* gate = op.gate_up.row<float>(r);
@@ -142,29 +140,30 @@ void launch(Stream& stream, const ops::SwiGlu& op, Scratch) {
 }
 
 void launch(Stream& stream, const ops::SigmoidGate& op, Scratch) {
-  require_f32(op.x);
+  require_f32({op.x});
   for_rows(stream, op.x.rows(), 4 * op.x.cols(), [&](int32_t r) {
     HWY_DYNAMIC_DISPATCH(sigmoid_gate_row)(op.x.row<float>(r), op.gate.row<float>(r), op.x.cols());
   });
 }
 
 void launch(Stream& stream, const ops::AddGated& op, Scratch) {
-  require_f32(op.out);
+  require_f32({op.out});
   for_rows(stream, op.out.rows(), op.out.cols(), [&](int32_t r) {
     const float gate = scalar_sigmoid(op.gate_logit.row<float>(r)[0]);
-    HWY_DYNAMIC_DISPATCH(add_scaled_row)(op.out.row<float>(r), op.x.row<float>(r), gate, op.out.cols());
+    HWY_DYNAMIC_DISPATCH(add_scaled_row)
+    (op.out.row<float>(r), op.x.row<float>(r), gate, op.out.cols());
   });
 }
 
 void launch(Stream& stream, const ops::Add& op, Scratch) {
-  require_f32(op.x);
+  require_f32({op.x});
   for_rows(stream, op.x.rows(), op.x.cols(), [&](int32_t r) {
     HWY_DYNAMIC_DISPATCH(add_row)(op.x.row<float>(r), op.delta.row<float>(r), op.x.cols());
   });
 }
 
 void launch(Stream& stream, const ops::GatherRows& op, Scratch) {
-  require_f32(op.x);
+  require_f32({op.x});
   const int32_t width = op.out.cols();
   for_rows(stream, op.out.rows(), width, [&](int32_t i) {
     const int32_t row = op.index.row<int32_t>(0)[i];
@@ -178,12 +177,13 @@ void launch(Stream& stream, const ops::GatherRows& op, Scratch) {
 }
 
 void launch(Stream& stream, const ops::GatedRmsNorm& op, Scratch) {
-  require_f32(op.x);
+  require_f32({op.x, op.gate, op.out});
   const int32_t dim = op.weight.rows();
   for_rows(stream, op.x.rows(), 4 * op.x.cols(), [&](int32_t r) {
     for (int32_t c = 0; c < op.x.cols(); c += dim) {
       HWY_DYNAMIC_DISPATCH(gated_norm_head)
-      (op.x.row<float>(r) + c, op.gate.row<float>(r) + c, op.weight.row<float>(0), op.out.row<float>(r) + c, dim, op.eps);
+      (op.x.row<float>(r) + c, op.gate.row<float>(r) + c, op.weight.row<float>(0),
+       op.out.row<float>(r) + c, dim, op.eps);
     }
   });
 }

@@ -45,22 +45,24 @@ template <class Body>
 HWY_INLINE void for_each_vector(int32_t width, const Body& body) {
   int32_t i = 0;
   for (; i + kLanes <= width; i += kLanes) {
-    body(i, [](const float* p) HWY_ATTR { return hn::LoadU(D(), p); },
-         [](float* p, V v) HWY_ATTR { hn::StoreU(v, D(), p); });
+    body(
+        i, [](const float* p) HWY_ATTR { return hn::LoadU(D(), p); },
+        [](float* p, V v) HWY_ATTR { hn::StoreU(v, D(), p); });
   }
   if (i == width) return;
   const auto count = static_cast<size_t>(width - i);
-  body(i,
-       [count](const float* p) HWY_ATTR {
-         float lanes[kLanes] = {};
-         for (size_t k = 0; k < count; ++k) lanes[k] = p[k];
-         return hn::LoadU(D(), lanes);
-       },
-       [count](float* p, V v) HWY_ATTR {
-         float lanes[kLanes];
-         hn::StoreU(v, D(), lanes);
-         for (size_t k = 0; k < count; ++k) p[k] = lanes[k];
-       });
+  body(
+      i,
+      [count](const float* p) HWY_ATTR {
+        float lanes[kLanes] = {};
+        for (size_t k = 0; k < count; ++k) lanes[k] = p[k];
+        return hn::LoadU(D(), lanes);
+      },
+      [count](float* p, V v) HWY_ATTR {
+        float lanes[kLanes];
+        hn::StoreU(v, D(), lanes);
+        for (size_t k = 0; k < count; ++k) p[k] = lanes[k];
+      });
 }
 
 // Two running sums hide the latency of the adds; the order is fixed.
@@ -79,9 +81,11 @@ HWY_INLINE float dot(const float* a, const float* b, int32_t count) {
   return sum;
 }
 
+// hn::Exp builds wrong exponents above about 177; e^100 is infinity already, which gives 0 here.
 HWY_INLINE V sigmoid(V x) {
   const V one = hn::Set(D(), 1.0f);
-  return hn::Div(one, hn::Add(one, hn::Exp(D(), hn::Neg(x))));
+  const V power = hn::Exp(D(), hn::Min(hn::Neg(x), hn::Set(D(), 100.0f)));
+  return hn::Div(one, hn::Add(one, power));
 }
 
 HWY_INLINE V silu(V x) { return hn::Mul(x, sigmoid(x)); }
