@@ -51,8 +51,10 @@ class Bench {
     auto* x = reinterpret_cast<float*>(x_.bytes().data());
     for (uint64_t i = 0; i < kRowsMax * kCols; ++i) x[i] = random_unit(1, i) - 0.5f;
     auto* w = reinterpret_cast<uint64_t*>(weights_.bytes().data());
-    // Any bit pattern is a valid int4 code; as bf16 or fp8 the exponents below stay finite.
-    for (size_t i = 0; i < weights_.bytes().size() / 8; ++i) w[i] = random_bits(2, i) & 0x3b3b3b3b3b3b3b3bu;
+    // Any bit pattern is a valid int4 code; as bf16, fp8 or f32 these are ordinary small numbers.
+    for (size_t i = 0; i < weights_.bytes().size() / 8; ++i) {
+      w[i] = (random_bits(2, i) & 0x3b3b3b3b3b3b3b3bu) | 0x3030303030303030u;
+    }
   }
 
   Json run() {
