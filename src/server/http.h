@@ -47,8 +47,8 @@ class ResponseWriter {
   virtual void end() = 0;
   virtual void abort() = 0;  // drops the connection
   virtual bool closed() const = 0;
-  // Runs once on the executor if the connection goes before the response was complete. At once
-  // when it is gone already.
+  // Runs once on the executor if the connection goes before the response was complete. At once, on
+  // this thread, when it is gone already.
   virtual void on_close(std::function<void()> callback) = 0;
   virtual void post(std::function<void()> function) = 0;
 };

@@ -69,6 +69,7 @@ std::string chunk_text(std::string_view bytes) {
 }
 
 struct Shared;
+class Exchange;
 
 // One socket. Everything without a comment about locks is touched on its strand only.
 struct Connection {
@@ -85,6 +86,7 @@ struct Connection {
   bool watching = false;
   // cancel() does not reach a read that has completed but whose coroutine has not resumed.
   bool watch_wanted = false;
+  std::weak_ptr<Exchange> current;  // the response under way
   bool idle = true;  // between requests
 };
 using ConnectionPtr = std::shared_ptr<Connection>;
@@ -148,6 +150,7 @@ class Exchange final : public ResponseWriter, public std::enable_shared_from_thi
   }
 
   void abort() override {
+    if (closed()) return;
     asio::post(connection_->stream.get_executor(), [self = shared_from_this()] {
       error_code ignored;
       self->connection_->stream.socket().close(ignored);
@@ -161,12 +164,14 @@ class Exchange final : public ResponseWriter, public std::enable_shared_from_thi
   }
 
   void on_close(std::function<void()> callback) override {
-    const std::lock_guard lock(mutex_);
-    if (closed_) {
-      asio::post(connection_->stream.get_executor(), std::move(callback));
-    } else {
-      on_close_ = std::move(callback);
+    {
+      const std::lock_guard lock(mutex_);
+      if (!closed_) {
+        on_close_ = std::move(callback);
+        return;
+      }
     }
+    callback();  // post() refuses by now, so nothing else runs for this response
   }
 
   void post(std::function<void()> function) override {
@@ -407,6 +412,7 @@ asio::awaitable<bool> exchange_once(ConnectionPtr connection, bool first) {
   auto exchange =
       std::make_shared<Exchange>(connection, message.method() == http::verb::head, keep_alive,
                                  message.version() >= 11);
+  connection->current = exchange;
   connection->watching = connection->watch_wanted = true;
   asio::co_spawn(connection->stream.get_executor(), watch_peer(connection, exchange),
                  asio::detached);
@@ -491,10 +497,13 @@ class BeastServer final : public HttpServer {
   ~BeastServer() override {
     stop_accepting();
     close_all();
-    wait_idle(Milliseconds(2000));
+    // Without connections and acceptor the context runs out of work, so its threads end.
+    if (!wait_idle(Milliseconds(2000))) shared_->io.stop();
     if (shared_->workers) shared_->workers->join();
-    shared_->io.stop();
     for (std::thread& thread : threads_) thread.join();
+    // What was posted too late: such functions hold connections, which hold the context.
+    shared_->io.restart();
+    shared_->io.poll();
     const std::lock_guard lock(shared_->mutex);
     shared_->connections.clear();
   }
@@ -559,6 +568,7 @@ class BeastServer final : public HttpServer {
     asio::post(connection->stream.get_executor(), [connection, only_idle] {
       if (only_idle && !connection->idle) return;
       connection->stream.close();
+      if (const ExchangePtr exchange = connection->current.lock()) exchange->lose();
     });
   }
 
