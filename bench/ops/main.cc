@@ -45,9 +45,13 @@ double best_seconds(int repetitions, const Body& body) {
 class Bench {
  public:
   explicit Bench(const Options& o)
-      : o_(o), device_(open_device({.name = "cpu", .threads = o.threads}).value()), ops_(cpu_ops(device_->caps())),
-        weights_(take(o.quick ? size_t{64} << 20 : size_t{1} << 30)), x_(take(kRowsMax * kCols * sizeof(float))),
-        out_(take(size_t{kRowsMax} * kOutMax * sizeof(float))), scratch_(take(size_t{64} << 20)) {
+      : o_(o),
+        device_(open_device({.name = "cpu", .threads = o.threads}).value()),
+        ops_(cpu_ops(device_->caps())),
+        weights_(take(o.quick ? size_t{64} << 20 : size_t{1} << 30)),
+        x_(take(kRowsMax * kCols * sizeof(float))),
+        out_(take(size_t{kRowsMax} * kOutMax * sizeof(float))),
+        scratch_(take(size_t{64} << 20)) {
     auto* x = reinterpret_cast<float*>(x_.bytes().data());
     for (uint64_t i = 0; i < kRowsMax * kCols; ++i) x[i] = random_unit(1, i) - 0.5f;
     auto* w = reinterpret_cast<uint64_t*>(weights_.bytes().data());
@@ -59,10 +63,14 @@ class Bench {
 
   Json run() {
     bandwidth_ = measure_bandwidth();
-    fmt::print("threads {}, read bandwidth {:.1f} GB/s over {} MiB{}\n\n", device_->caps().multiprocessors, bandwidth_ / 1e9,
-               weights_.bytes().size() >> 20, o_.quick ? " (quick: may be a cache's)" : "");
-    fmt::print("{:<10}{:>6}{:>10}{:>10}{:>12}{:>10}\n", "weights", "rows", "ms", "GB/s", "% of read", "x 1 row");
-    Json result{{"threads", device_->caps().multiprocessors}, {"read_gbps", bandwidth_ / 1e9}, {"quick", o_.quick}};
+    fmt::print("threads {}, read bandwidth {:.1f} GB/s over {} MiB{}\n\n",
+               device_->caps().multiprocessors, bandwidth_ / 1e9, weights_.bytes().size() >> 20,
+               o_.quick ? " (quick: may be a cache's)" : "");
+    fmt::print("{:<10}{:>6}{:>10}{:>10}{:>12}{:>10}\n", "weights", "rows", "ms", "GB/s",
+               "% of read", "x 1 row");
+    Json result{{"threads", device_->caps().multiprocessors},
+                {"read_gbps", bandwidth_ / 1e9},
+                {"quick", o_.quick}};
     result["matmul"] = Json::array();
     for (const char* kind : {"int4", "fp8", "bf16"}) decode_rows(kind, result["matmul"]);
     result["prefill"] = prefill();
@@ -80,15 +88,18 @@ class Bench {
     const size_t count = weights_.bytes().size() / 8 / 64 * 64;
     std::vector<uint64_t> sums(static_cast<size_t>(device_->stream().pool().size()) * 8);
     const double best = best_seconds(8, [&] {
-      device_->stream().pool().run(device_->stream().pool().size(), [&](int32_t part, int32_t parts) {
-        const size_t begin = count / 64 * static_cast<size_t>(part) / static_cast<size_t>(parts) * 64;
-        const size_t end = count / 64 * static_cast<size_t>(part + 1) / static_cast<size_t>(parts) * 64;
-        uint64_t lanes[8] = {};
-        for (size_t i = begin; i < end; i += 8) {
-          for (size_t j = 0; j < 8; ++j) lanes[j] += data[i + j];
-        }
-        for (size_t j = 0; j < 8; ++j) sums[static_cast<size_t>(part) * 8 + j] += lanes[j];
-      });
+      device_->stream().pool().run(
+          device_->stream().pool().size(), [&](int32_t part, int32_t parts) {
+            const size_t begin =
+                count / 64 * static_cast<size_t>(part) / static_cast<size_t>(parts) * 64;
+            const size_t end =
+                count / 64 * static_cast<size_t>(part + 1) / static_cast<size_t>(parts) * 64;
+            uint64_t lanes[8] = {};
+            for (size_t i = begin; i < end; i += 8) {
+              for (size_t j = 0; j < 8; ++j) lanes[j] += data[i + j];
+            }
+            for (size_t j = 0; j < 8; ++j) sums[static_cast<size_t>(part) * 8 + j] += lanes[j];
+          });
     });
     for (uint64_t s : sums) checksum_ += s;
     return static_cast<double>(count * 8) / best;
@@ -108,17 +119,21 @@ class Bench {
     w.group = 128;
     const bool int4 = kind == "int4";
     const int64_t row_bytes = int4 ? kCols / 2 : kCols, scale_bytes = kCols / 128 * 4;
-    w.rows = static_cast<int32_t>(std::min<int64_t>(bytes / (row_bytes + scale_bytes), kOutMax) / 128 * 128);
+    w.rows = static_cast<int32_t>(std::min<int64_t>(bytes / (row_bytes + scale_bytes), kOutMax) /
+                                  128 * 128);
     w.layout = int4 ? WeightLayout::kInt4Group : WeightLayout::kFp8Block;
-    w.codes = dense_view(codes, int4 ? DType::kU8 : DType::kFp8E4M3, {w.rows, static_cast<int32_t>(row_bytes)});
+    w.codes = dense_view(codes, int4 ? DType::kU8 : DType::kFp8E4M3,
+                         {w.rows, static_cast<int32_t>(row_bytes)});
     const auto* scales = codes + w.rows * row_bytes;
     w.scales = dense_view(scales, DType::kF32, {int4 ? w.rows : w.rows / 128, kCols / 128});
     return w;
   }
 
   double time_matmul(const WeightView& w, int32_t rows, int repetitions) {
-    const ops::MatMul op{.x = dense_view(std::as_const(x_).bytes().data(), DType::kF32, {rows, kCols}), .w = w,
-                         .out = dense_view(out_.bytes().data(), DType::kF32, {rows, w.rows})};
+    const ops::MatMul op{
+        .x = dense_view(std::as_const(x_).bytes().data(), DType::kF32, {rows, kCols}),
+        .w = w,
+        .out = dense_view(out_.bytes().data(), DType::kF32, {rows, w.rows})};
     return best_seconds(repetitions, [&] {
       Arena arena = Arena::over(scratch_.bytes());
       Exec(Exec::Mode::kRun, ops_, device_->stream(), arena)(op);
@@ -127,15 +142,22 @@ class Bench {
 
   void decode_rows(const std::string& kind, Json& results) {
     const WeightView w = weight(kind);
-    const double bytes = static_cast<double>(w.codes.shape.elements()) * static_cast<double>(dtype_bytes(w.codes.dtype)) +
+    const double bytes = static_cast<double>(w.codes.shape.elements()) *
+                             static_cast<double>(dtype_bytes(w.codes.dtype)) +
                          static_cast<double>(w.scales.empty() ? 0 : w.scales.shape.elements() * 4);
     double one = 0;
     for (int32_t rows : {1, 2, 4, 8}) {
       const double t = time_matmul(w, rows, 6);
       if (rows == 1) one = t;
       const double share = bytes / t / bandwidth_;
-      fmt::print("{:<10}{:>6}{:>10.2f}{:>10.1f}{:>12.0f}{:>10.2f}\n", kind, rows, t * 1e3, bytes / t / 1e9, share * 100, t / one);
-      results.push_back({{"weights", kind}, {"rows", rows}, {"ms", t * 1e3}, {"gbps", bytes / t / 1e9}, {"of_read", share}, {"of_one_row", t / one}});
+      fmt::print("{:<10}{:>6}{:>10.2f}{:>10.1f}{:>12.0f}{:>10.2f}\n", kind, rows, t * 1e3,
+                 bytes / t / 1e9, share * 100, t / one);
+      results.push_back({{"weights", kind},
+                         {"rows", rows},
+                         {"ms", t * 1e3},
+                         {"gbps", bytes / t / 1e9},
+                         {"of_read", share},
+                         {"of_one_row", t / one}});
     }
   }
 

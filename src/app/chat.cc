@@ -71,9 +71,11 @@ class Conversation {
     request.sampling = make_sampling(o_.sampling, default_sampling(session_.files.generation));
     const auto stream = session_.frontend->open(prepared[0].output);
     Printer printer;
-    EXODE_ASSIGN(const Generation g, generate(*session_.engine, std::move(request), [&](TokenId id) {
-      printer.print(stream->feed(std::span(&id, 1)));
-    }, interrupted));
+    EXODE_ASSIGN(
+        const Generation g,
+        generate(
+            *session_.engine, std::move(request),
+            [&](TokenId id) { printer.print(stream->feed(std::span(&id, 1))); }, interrupted));
     printer.print(stream->finish());
     printer.end();
     if (g.finish == FinishReason::kError) return Error{ErrorCode::kIo, g.error};
@@ -106,7 +108,8 @@ Result<int> run(const Options& o) {
   config.max_num_seqs = 1;
   EXODE_ASSIGN(auto session, open_chat_session(config, o.chat_template));
   if (!session->chat_template) {
-    return invalid(fmt::format("{} has no chat template; give one with --chat-template", config.model));
+    return invalid(
+        fmt::format("{} has no chat template; give one with --chat-template", config.model));
   }
   install_interrupt_handler();
   session->engine->start();
@@ -123,8 +126,11 @@ Run add_chat(CLI::App& app) {
   add_sampling_options(app, o->sampling);
   app.add_option("--prompt", o->prompt, "Ask this and exit");
   app.add_option("--system", o->system, "System message");
-  app.add_option("--max-tokens", o->max_tokens, "Of one answer")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--chat-template", o->chat_template, "Jinja file instead of the checkpoint's template")
+  app.add_option("--max-tokens", o->max_tokens, "Of one answer")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--chat-template", o->chat_template,
+                 "Jinja file instead of the checkpoint's template")
       ->check(CLI::ExistingFile);
   app.add_flag("--think", o->think, "Let the model think first (enable_thinking)");
   return [o] { return run(*o); };

@@ -46,8 +46,9 @@ Status write_logits(Engine& engine, const Options& o) {
   EXODE_ASSIGN(const std::vector<TokenId> ids, read_ids(o.logits));
   if (o.out.empty()) return invalid("--logits needs --out FILE.safetensors");
   const auto vocab = static_cast<size_t>(engine.facts().vocab);
-  EXODE_ASSIGN(auto file, SafetensorsWriter::create(o.out, "logits", FileDType::kF32,
-                                                    {static_cast<int64_t>(ids.size()), engine.facts().vocab}));
+  EXODE_ASSIGN(auto file,
+               SafetensorsWriter::create(o.out, "logits", FileDType::kF32,
+                                         {static_cast<int64_t>(ids.size()), engine.facts().vocab}));
   Status written = Done{};
   EXODE_TRY(engine.evaluate(ids, [&](int32_t, int32_t count, const float* logits) {
     if (!written.ok()) return;
@@ -75,17 +76,21 @@ struct Perplexity {
 Result<std::string> segment_text(const std::string& line, const std::string& path, int64_t number) {
   const nlohmann::json parsed = nlohmann::json::parse(line, nullptr, false);
   if (parsed.is_string()) return parsed.get<std::string>();
-  if (parsed.is_array() && parsed.size() == 2 && parsed[1].is_string()) return parsed[1].get<std::string>();
-  return invalid(fmt::format("{}:{}: expected [\"kind\", \"text\"] or a JSON string", path, number));
+  if (parsed.is_array() && parsed.size() == 2 && parsed[1].is_string())
+    return parsed[1].get<std::string>();
+  return invalid(
+      fmt::format("{}:{}: expected [\"kind\", \"text\"] or a JSON string", path, number));
 }
 
-Result<Perplexity> measure_perplexity(Engine& engine, const text::Tokenizer& tokenizer, const Options& o) {
+Result<Perplexity> measure_perplexity(Engine& engine, const text::Tokenizer& tokenizer,
+                                      const Options& o) {
   std::ifstream file(o.perplexity);
   if (!file) return not_found(fmt::format("{}: cannot open", o.perplexity));
   Perplexity p;
   const int32_t vocab = engine.facts().vocab;
   std::string line;
-  for (int64_t number = 1; std::getline(file, line) && (o.lines == 0 || number <= o.lines); ++number) {
+  for (int64_t number = 1; std::getline(file, line) && (o.lines == 0 || number <= o.lines);
+       ++number) {
     if (interrupted()) return Error{ErrorCode::kCancelled, "interrupted"};
     EXODE_ASSIGN(const std::string text, segment_text(line, o.perplexity, number));
     std::vector<TokenId> ids = tokenizer.encode(text, {.parse_special = true});
@@ -106,7 +111,8 @@ Result<Perplexity> measure_perplexity(Engine& engine, const text::Tokenizer& tok
 
 Result<int> run(Options o) {
   if (o.logits.empty() == o.perplexity.empty()) {
-    return invalid("give either --logits IDS.json --out FILE.safetensors or --perplexity FILE.jsonl");
+    return invalid(
+        "give either --logits IDS.json --out FILE.safetensors or --perplexity FILE.jsonl");
   }
   EXODE_ASSIGN(EngineConfig config, make_engine_config(o.engine));
   config.max_num_seqs = 1;
@@ -122,8 +128,11 @@ Result<int> run(Options o) {
   EXODE_ASSIGN(const Perplexity p, measure_perplexity(*engine, *files.tokenizer, o));
   const double mean = p.nll / static_cast<double>(p.tokens);
   if (o.json) {
-    nlohmann::ordered_json out = {{"model", config.model}, {"lines", p.lines}, {"tokens", p.tokens},
-                                  {"nll", mean}, {"ppl", std::exp(mean)}};
+    nlohmann::ordered_json out = {{"model", config.model},
+                                  {"lines", p.lines},
+                                  {"tokens", p.tokens},
+                                  {"nll", mean},
+                                  {"ppl", std::exp(mean)}};
     fmt::print("{}\n", out.dump());
   } else {
     fmt::print("perplexity {:.4f} ({:.5f} nats/token, {} tokens, {} lines)\n", std::exp(mean), mean,
@@ -138,13 +147,16 @@ Run add_eval(CLI::App& app) {
   auto o = std::make_shared<Options>();
   app.description("Logits of every position of given ids, or perplexity of a JSON-lines file");
   add_engine_options(app, o->engine);
-  app.add_option("--logits", o->logits, "JSON file with a list of token ids")->check(CLI::ExistingFile);
+  app.add_option("--logits", o->logits, "JSON file with a list of token ids")
+      ->check(CLI::ExistingFile);
   app.add_option("--out", o->out, "Where --logits writes tensor 'logits' [tokens, vocab] f32");
   app.add_option("--perplexity", o->perplexity, "JSON lines: [\"kind\", text] or a string each")
       ->check(CLI::ExistingFile);
-  app.add_option("--lines", o->lines, "Only the first N lines, 0 = all")->check(CLI::NonNegativeNumber);
+  app.add_option("--lines", o->lines, "Only the first N lines, 0 = all")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--segment-tokens", o->segment_tokens, "Longer lines are cut here")
-      ->check(CLI::Range(2, 1 << 20))->capture_default_str();
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
   app.add_flag("--json", o->json, "Print the perplexity as one JSON object");
   return [o] { return run(*o); };
 }

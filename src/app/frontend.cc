@@ -40,7 +40,8 @@ Result<std::unique_ptr<ChatSession>> open_chat_session(const EngineConfig& confi
   auto session = std::make_unique<ChatSession>();
   EXODE_ASSIGN(session->files, open_model_files(config.model));
   if (!session->files.tokenizer) {
-    return invalid(fmt::format("{} has no tokenizer.json; it cannot be served as text", config.model));
+    return invalid(
+        fmt::format("{} has no tokenizer.json; it cannot be served as text", config.model));
   }
   EXODE_TRY(load_template(chat_template_file, *session));
   EXODE_ASSIGN(session->engine, open_engine(config, session->files));

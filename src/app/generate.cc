@@ -42,7 +42,8 @@ Result<std::vector<TokenId>> parse_ids(const std::string& text) {
 Result<std::vector<TokenId>> prompt_ids(const Options& o, const ModelFiles& files) {
   if (!o.ids.empty()) return parse_ids(o.ids);
   if (!files.tokenizer) {
-    return invalid(fmt::format("{} has no tokenizer.json: give --ids instead of --prompt", files.directory));
+    return invalid(
+        fmt::format("{} has no tokenizer.json: give --ids instead of --prompt", files.directory));
   }
   return files.tokenizer->encode(o.prompt, {.parse_special = true, .add_special_tokens = true});
 }
@@ -57,9 +58,11 @@ std::string result_json(const Generation& g, size_t prompt_tokens, const std::st
   out["usage"] = {{"prompt_tokens", prompt_tokens},
                   {"completion_tokens", g.ids.size()},
                   {"total_tokens", prompt_tokens + g.ids.size()}};
-  out["timings"] = {{"first_token_s", g.first_token_seconds},
-                    {"prefill_tokens_per_s", static_cast<double>(prompt_tokens) / std::max(g.first_token_seconds, 1e-9)},
-                    {"decode_tokens_per_s", count > 1 ? (count - 1) / std::max(decode, 1e-9) : 0.0}};
+  out["timings"] = {
+      {"first_token_s", g.first_token_seconds},
+      {"prefill_tokens_per_s",
+       static_cast<double>(prompt_tokens) / std::max(g.first_token_seconds, 1e-9)},
+      {"decode_tokens_per_s", count > 1 ? (count - 1) / std::max(decode, 1e-9) : 0.0}};
   return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -77,9 +80,8 @@ Result<int> run(Options o) {
   const size_t prompt_tokens = request.prompt.size();
 
   std::string text;
-  const auto decoder = files.tokenizer
-                           ? std::make_unique<text::StreamDecoder>(*files.tokenizer, false)
-                           : nullptr;
+  const auto decoder =
+      files.tokenizer ? std::make_unique<text::StreamDecoder>(*files.tokenizer, false) : nullptr;
   const auto emit = [&](const std::string& piece) {
     text += piece;
     if (!o.json) fmt::print("{}", piece);
@@ -88,10 +90,15 @@ Result<int> run(Options o) {
   install_interrupt_handler();
   engine->start();
   const std::vector<TokenId>& stops = files.generation.stop_tokens;
-  EXODE_ASSIGN(const Generation g, generate(*engine, std::move(request), [&](TokenId id) {
-    const bool stop = !o.ignore_eos && std::find(stops.begin(), stops.end(), id) != stops.end();
-    if (decoder && !stop) emit(decoder->feed(id));
-  }, interrupted));
+  EXODE_ASSIGN(const Generation g, generate(
+                                       *engine, std::move(request),
+                                       [&](TokenId id) {
+                                         const bool stop =
+                                             !o.ignore_eos && std::find(stops.begin(), stops.end(),
+                                                                        id) != stops.end();
+                                         if (decoder && !stop) emit(decoder->feed(id));
+                                       },
+                                       interrupted));
   if (decoder) emit(decoder->finish());
   if (!decoder && !o.json) fmt::print("{}", fmt::join(g.ids, ","));
   fmt::print("{}\n", o.json ? result_json(g, prompt_tokens, text) : "");
@@ -108,7 +115,9 @@ Run add_generate(CLI::App& app) {
   add_sampling_options(app, o->sampling);
   app.add_option("--prompt", o->prompt, "Text; special tokens in it count");
   app.add_option("--ids", o->ids, "Token ids instead of text: 1,2,3");
-  app.add_option("--max-tokens", o->max_tokens, "New tokens")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--max-tokens", o->max_tokens, "New tokens")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_flag("--ignore-eos", o->ignore_eos, "Do not stop at end-of-sequence tokens");
   app.add_flag("--json", o->json, "Print one JSON object instead of the text");
   return [o] { return run(*o); };

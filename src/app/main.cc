@@ -21,8 +21,10 @@ int main(int argc, char** argv) {
     app::Run (*add)(CLI::App&);
   };
   std::vector<std::pair<CLI::App*, app::Run>> commands;
-  for (const auto& [name, add] : {Command{"serve", app::add_serve}, {"chat", app::add_chat},
-                                  {"generate", app::add_generate}, {"eval", app::add_eval},
+  for (const auto& [name, add] : {Command{"serve", app::add_serve},
+                                  {"chat", app::add_chat},
+                                  {"generate", app::add_generate},
+                                  {"eval", app::add_eval},
                                   {"inspect", app::add_inspect}}) {
     CLI::App* command = app.add_subcommand(name);
     command->fallthrough();

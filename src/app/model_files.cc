@@ -20,8 +20,8 @@ Result<ModelFiles> open_model_files(const std::string& directory) {
   if (fs::exists(fs::path(directory) / "tokenizer.json", ignored)) {
     EXODE_ASSIGN(files.tokenizer, text::Tokenizer::load(directory));
   }
-  EXODE_ASSIGN(files.generation,
-               text::load_generation_config(directory, files.tokenizer ? &*files.tokenizer : nullptr));
+  EXODE_ASSIGN(files.generation, text::load_generation_config(
+                                     directory, files.tokenizer ? &*files.tokenizer : nullptr));
   return files;
 }
 
@@ -30,17 +30,20 @@ Result<std::string> demo_model_directory() {
   const fs::path binary = fs::read_symlink("/proc/self/exe", error);
   for (const fs::path& folder : {binary.parent_path() / "../share/exode/models" / kDemoName,
                                  fs::path(EXODE_SOURCE_MODELS) / kDemoName}) {
-    if (fs::exists(folder / "config.json", error)) return fs::weakly_canonical(folder, error).string();
+    if (fs::exists(folder / "config.json", error))
+      return fs::weakly_canonical(folder, error).string();
   }
-  return not_found(fmt::format("the demo model {} is neither installed nor in {}; name a model folder",
-                               kDemoName, EXODE_SOURCE_MODELS));
+  return not_found(
+      fmt::format("the demo model {} is neither installed nor in {}; name a model folder",
+                  kDemoName, EXODE_SOURCE_MODELS));
 }
 
 Result<std::string> resolve_model(const std::string& model) {
   if (model.empty()) return demo_model_directory();
   std::error_code error;
   if (!fs::is_directory(model, error)) {
-    return not_found(fmt::format("{} is not a folder; give the path of a Hugging Face checkpoint", model));
+    return not_found(
+        fmt::format("{} is not a folder; give the path of a Hugging Face checkpoint", model));
   }
   return model;
 }

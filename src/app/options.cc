@@ -12,16 +12,25 @@ namespace exode::app {
 void add_engine_options(CLI::App& command, EngineOptions& o) {
   command.add_option("MODEL", o.model, "Checkpoint folder (default: the demo model)");
   command.add_option("--device", o.device, "cpu, cuda or cuda:N")->capture_default_str();
-  command.add_option("--dtype", o.dtype, "Numerics: f32 or bf16 (auto = bf16)")->capture_default_str();
-  command.add_option("--kv-cache-dtype", o.kv_cache_dtype, "auto, f32, bf16 or f16")->capture_default_str();
+  command.add_option("--dtype", o.dtype, "Numerics: f32 or bf16 (auto = bf16)")
+      ->capture_default_str();
+  command.add_option("--kv-cache-dtype", o.kv_cache_dtype, "auto, f32, bf16 or f16")
+      ->capture_default_str();
   command.add_option("--threads", o.threads, "CPU threads, 0 = all cores")->capture_default_str();
-  command.add_option("--max-model-len", o.max_model_len, "Context in tokens, 0 = what the model and memory allow")
+  command
+      .add_option("--max-model-len", o.max_model_len,
+                  "Context in tokens, 0 = what the model and memory allow")
       ->capture_default_str();
-  command.add_option("--max-num-seqs", o.max_num_seqs, "Sequences in one step")->capture_default_str();
-  command.add_option("--max-num-batched-tokens", o.max_num_batched_tokens, "Rows of one step: the prefill chunk")
+  command.add_option("--max-num-seqs", o.max_num_seqs, "Sequences in one step")
       ->capture_default_str();
-  command.add_option("--queue-max", o.queue_max, "Waiting requests before new ones get 429")->capture_default_str();
-  command.add_option("--memory-limit", o.memory_limit, "Memory the plan may use, for example 24GiB");
+  command
+      .add_option("--max-num-batched-tokens", o.max_num_batched_tokens,
+                  "Rows of one step: the prefill chunk")
+      ->capture_default_str();
+  command.add_option("--queue-max", o.queue_max, "Waiting requests before new ones get 429")
+      ->capture_default_str();
+  command.add_option("--memory-limit", o.memory_limit,
+                     "Memory the plan may use, for example 24GiB");
   command.add_option("--kv-memory", o.kv_memory, "Memory of the KV cache, for example 2GiB");
 }
 
@@ -29,7 +38,8 @@ void add_sampling_options(CLI::App& command, SamplingOptions& o) {
   command.add_option("--temperature", o.temperature, "0 = greedy")->check(CLI::Range(0.0f, 100.0f));
   command.add_option("--top-p", o.top_p, "Nucleus mass")->check(CLI::Range(1e-6f, 1.0f));
   command.add_option("--top-k", o.top_k, "0 = off")->check(CLI::NonNegativeNumber);
-  command.add_option("--min-p", o.min_p, "Relative to the likeliest token")->check(CLI::Range(0.0f, 1.0f));
+  command.add_option("--min-p", o.min_p, "Relative to the likeliest token")
+      ->check(CLI::Range(0.0f, 1.0f));
   command.add_option("--presence-penalty", o.presence_penalty)->check(CLI::Range(-2.0f, 2.0f));
   command.add_option("--frequency-penalty", o.frequency_penalty)->check(CLI::Range(-2.0f, 2.0f));
   command.add_option("--repetition-penalty", o.repetition_penalty)->check(CLI::Range(0.01f, 10.0f));
@@ -57,9 +67,9 @@ Result<size_t> parse_bytes(const std::string& text) {
   const std::string unit(rest, end);
   double scale = 0;
   constexpr std::pair<std::string_view, double> kUnits[] = {
-      {"", 1}, {"B", 1}, {"K", 0x1p10}, {"KiB", 0x1p10}, {"M", 0x1p20}, {"MiB", 0x1p20},
-      {"G", 0x1p30}, {"GiB", 0x1p30}, {"T", 0x1p40}, {"TiB", 0x1p40},
-      {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}};
+      {"", 1},         {"B", 1},      {"K", 0x1p10},   {"KiB", 0x1p10}, {"M", 0x1p20},
+      {"MiB", 0x1p20}, {"G", 0x1p30}, {"GiB", 0x1p30}, {"T", 0x1p40},   {"TiB", 0x1p40},
+      {"KB", 1e3},     {"MB", 1e6},   {"GB", 1e9},     {"TB", 1e12}};
   for (const auto& [name, factor] : kUnits) {
     if (unit == name) scale = factor;
   }

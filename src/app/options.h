@@ -23,7 +23,8 @@ void add_engine_options(CLI::App& command, EngineOptions& options);
 Result<EngineConfig> make_engine_config(const EngineOptions& options);
 
 struct SamplingOptions {
-  std::optional<float> temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty;
+  std::optional<float> temperature, top_p, min_p, presence_penalty, frequency_penalty,
+      repetition_penalty;
   std::optional<int32_t> top_k;
   std::optional<uint64_t> seed;
 };

@@ -25,7 +25,8 @@ void ProgressBar::update(uint64_t done, uint64_t total) {
   const auto filled = std::clamp(static_cast<int>(share * kWidth), 0, kWidth);
   const double seconds = std::chrono::duration<double>(now - start_).count();
   fmt::print(stderr, "\r{} [{:#<{}}{:.<{}}] {:3.0f} %  {:.2f} GB/s", label_, "", filled, "",
-             kWidth - filled, share * 100, static_cast<double>(done) / 1e9 / std::max(seconds, 1e-3));
+             kWidth - filled, share * 100,
+             static_cast<double>(done) / 1e9 / std::max(seconds, 1e-3));
   std::fflush(stderr);
 }
 

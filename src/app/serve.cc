@@ -38,11 +38,12 @@ Result<int> run(const Options& o) {
   server_config.model_name = model_name(o, session->files.directory);
   fmt::print(stderr, "{}", startup_report(session->engine->facts(), session->files.directory));
   session->engine->start();
-  EXODE_TRY(server::run_server(server_config, session->engine.get(), *session->frontend, [&](uint16_t port) {
-    const bool v6 = o.host.find(':') != std::string::npos;
-    fmt::print("listening on http://{}{}{}:{}\n", v6 ? "[" : "", o.host, v6 ? "]" : "", port);
-    std::fflush(stdout);
-  }));
+  EXODE_TRY(server::run_server(
+      server_config, session->engine.get(), *session->frontend, [&](uint16_t port) {
+        const bool v6 = o.host.find(':') != std::string::npos;
+        fmt::print("listening on http://{}{}{}:{}\n", v6 ? "[" : "", o.host, v6 ? "]" : "", port);
+        std::fflush(stdout);
+      }));
   session->engine->stop();
   return 0;
 }
@@ -55,13 +56,19 @@ Run add_serve(CLI::App& app) {
   add_engine_options(app, o->engine);
   app.add_option("--host", o->host, "Address to listen on")->capture_default_str();
   app.add_option("--port", o->port, "0 = any free port, printed at start")->capture_default_str();
-  app.add_option("--served-model-name", o->served_model_name, "Name in /v1/models (default: the folder's)");
-  app.add_option("--chat-template", o->chat_template, "Jinja file instead of the checkpoint's template")
+  app.add_option("--served-model-name", o->served_model_name,
+                 "Name in /v1/models (default: the folder's)");
+  app.add_option("--chat-template", o->chat_template,
+                 "Jinja file instead of the checkpoint's template")
       ->check(CLI::ExistingFile);
-  app.add_option("--drain-seconds", o->drain_seconds, "How long running requests may finish at shutdown")
-      ->check(CLI::Range(0, 86400))->capture_default_str();
+  app.add_option("--drain-seconds", o->drain_seconds,
+                 "How long running requests may finish at shutdown")
+      ->check(CLI::Range(0, 86400))
+      ->capture_default_str();
   app.add_option("--body-limit", o->body_limit, "Largest request body")->capture_default_str();
-  app.add_option("--max-connections", o->connections)->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--max-connections", o->connections)
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   return [o] { return run(*o); };
 }
 

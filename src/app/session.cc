@@ -61,7 +61,8 @@ std::string startup_report(const EngineFacts& f, const std::string& model) {
   }
   std::string out = fmt::format("model      {} ({})\n", model, f.family);
   out += fmt::format("device     {}\n", f.device);
-  out += fmt::format("weights    {} of files, matrices: {}\n", human_bytes(f.weight_file_bytes), formats);
+  out += fmt::format("weights    {} of files, matrices: {}\n", human_bytes(f.weight_file_bytes),
+                     formats);
   out += fmt::format("kv cache   {} tokens in {}\n", f.kv_tokens, f.kv_format);
   if (f.state_slots > 0) out += fmt::format("state      {} slots\n", f.state_slots);
   out += fmt::format("context    {} tokens\n", f.context_max);

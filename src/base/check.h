@@ -12,8 +12,8 @@ namespace exode {
                                std::string_view message);
 }  // namespace exode
 
-#define EXODE_CHECK(condition, message)                                       \
-  do {                                                                        \
-    if (!(condition)) [[unlikely]]                                            \
-      ::exode::check_failed(#condition, __FILE__, __LINE__, (message));       \
+#define EXODE_CHECK(condition, message)                                 \
+  do {                                                                  \
+    if (!(condition)) [[unlikely]]                                      \
+      ::exode::check_failed(#condition, __FILE__, __LINE__, (message)); \
   } while (false)

@@ -56,8 +56,8 @@ MappedFile::~MappedFile() {
 Result<std::string> read_text_file(const std::string& path, size_t limit_bytes) {
   EXODE_ASSIGN(const MappedFile file, MappedFile::open(path));
   if (file.bytes().size() > limit_bytes) {
-    return invalid(fmt::format("{}: {} bytes, more than the limit of {}", path,
-                               file.bytes().size(), limit_bytes));
+    return invalid(fmt::format("{}: {} bytes, more than the limit of {}", path, file.bytes().size(),
+                               limit_bytes));
   }
   return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
 }

@@ -8,8 +8,8 @@
 namespace exode {
 namespace {
 
-// About 30 microseconds of PAUSE: longer than the gap between two ops of a step, shorter than a scheduler
-// quantum, so that an idle server does not burn a core.
+// About 30 microseconds of PAUSE: longer than the gap between two ops of a step, shorter than a
+// scheduler quantum, so that an idle server does not burn a core.
 constexpr int kSpins = 600;
 
 void cpu_relax() {

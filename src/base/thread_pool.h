@@ -25,9 +25,12 @@ class ThreadPool {
   // are done. The assignment of parts to threads is fixed, so results do not depend on timing.
   template <class Body>
   void run(int32_t parts, Body&& body) {
-    run_parts(parts, [](void* context, int32_t part, int32_t count) {
-      (*static_cast<std::remove_reference_t<Body>*>(context))(part, count);
-    }, const_cast<void*>(static_cast<const void*>(&body)));
+    run_parts(
+        parts,
+        [](void* context, int32_t part, int32_t count) {
+          (*static_cast<std::remove_reference_t<Body>*>(context))(part, count);
+        },
+        const_cast<void*>(static_cast<const void*>(&body)));
   }
 
   // Splits [0, count) into at most size() contiguous ranges of at least `grain` items.

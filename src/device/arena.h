@@ -19,7 +19,9 @@ class Arena {
  public:
   static constexpr size_t kAlign = 64;
 
-  static Arena over(std::span<std::byte> memory) { return Arena(memory.data(), memory.size(), false); }
+  static Arena over(std::span<std::byte> memory) {
+    return Arena(memory.data(), memory.size(), false);
+  }
   static Arena counting() {
     return Arena(reinterpret_cast<std::byte*>(uintptr_t{1} << 40), SIZE_MAX, true);
   }

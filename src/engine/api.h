@@ -2,7 +2,7 @@
 //
 //   EXODE_ASSIGN(auto engine, Engine::create(config));
 //   engine->start();
-//   engine->submit({.prompt = ids, .tokens_max = 128, .stop_tokens = stops}, [](TokenEvent e) { … });
+//   engine->submit({.prompt = ids, .tokens_max = 9}, [](TokenEvent e) { … });
 //
 // submit() and cancel() may be called from any thread. Sinks run on the engine thread between
 // steps: they must only hand the event over.
@@ -23,19 +23,19 @@
 namespace exode {
 
 struct EngineConfig {
-  std::string model;                     // checkpoint folder
+  std::string model;  // checkpoint folder
   std::string device = "cpu";
-  int32_t threads = 0;                   // CPU workers, 0 = all cores
-  DType dtype = DType::kBF16;            // --dtype: numerics of activations and KV
-  std::string kv_cache_dtype = "auto";   // auto = the format of dtype
-  int32_t max_model_len = 0;             // tokens of one sequence; 0 = the model's, as memory allows
-  int32_t max_num_seqs = 8;              // sequences in one step
+  int32_t threads = 0;                  // CPU workers, 0 = all cores
+  DType dtype = DType::kBF16;           // --dtype: numerics of activations and KV
+  std::string kv_cache_dtype = "auto";  // auto = the format of dtype
+  int32_t max_model_len = 0;            // tokens of one sequence; 0 = the model's, as memory allows
+  int32_t max_num_seqs = 8;             // sequences in one step
   int32_t max_num_batched_tokens = 512;  // rows of one step: the prefill chunk
   int32_t queue_max = 256;               // waiting requests before submit() answers kBusy
   size_t memory_limit = 0;               // bytes the plan may use; 0 = 80 % of the device
-  size_t kv_memory = 0;                  // bytes of KV; 0 = max_num_seqs full contexts, at most 8 GiB
-  int32_t vocab_limit = 0;               // ids below it may be drawn (the tokenizer's size); 0 = all
-  bool evaluation = false;               // plan for evaluate(), which needs logits of many rows
+  size_t kv_memory = 0;     // bytes of KV; 0 = max_num_seqs full contexts, at most 8 GiB
+  int32_t vocab_limit = 0;  // ids below it may be drawn (the tokenizer's size); 0 = all
+  bool evaluation = false;  // plan for evaluate(), which needs logits of many rows
   std::function<void(uint64_t done, uint64_t total)> progress;  // bytes while loading
 };
 
@@ -45,12 +45,12 @@ struct TokenEvent {
   RequestId request = 0;
   std::vector<TokenId> tokens;  // new since the last event; the stop token is included, last
   FinishReason finish = FinishReason::kNone;
-  std::string error;            // with kError
+  std::string error;  // with kError
   int32_t prompt_tokens = 0, cached_tokens = 0;
 };
 
 struct Request {
-  std::vector<TokenId> prompt;       // at least one token
+  std::vector<TokenId> prompt;  // at least one token
   SamplingParams sampling;
   int32_t tokens_max = 16;           // new tokens
   std::vector<TokenId> stop_tokens;  // generation ends after one of these; empty = ignore_eos
@@ -63,14 +63,14 @@ struct PlanLine {
 
 // Facts for the start-up report, /v1/models and limits.
 struct EngineFacts {
-  std::string family;               // "qwen3_5"
-  std::string device;               // "cpu, 2 threads"
+  std::string family;  // "qwen3_5"
+  std::string device;  // "cpu, 2 threads"
   std::string kv_format;
   int32_t vocab = 0;
-  int32_t context_max = 0;          // prompt + output tokens of one sequence
-  int64_t kv_tokens = 0;            // tokens the KV pool holds
+  int32_t context_max = 0;  // prompt + output tokens of one sequence
+  int64_t kv_tokens = 0;    // tokens the KV pool holds
   int32_t state_slots = 0;
-  std::vector<PlanLine> plan;       // every line of the memory plan
+  std::vector<PlanLine> plan;  // every line of the memory plan
   std::vector<std::pair<std::string, int32_t>> weight_formats;
   double load_seconds = 0;
   uint64_t weight_file_bytes = 0;
@@ -89,8 +89,8 @@ class Engine {
   static Result<std::unique_ptr<Engine>> create(const EngineConfig& config);
   virtual ~Engine() = default;  // stops, cancelling what runs
 
-  virtual void start() = 0;     // the engine thread
-  virtual void stop() = 0;      // waits for the step in progress; cancels the rest
+  virtual void start() = 0;  // the engine thread
+  virtual void stop() = 0;   // waits for the step in progress; cancels the rest
   // kBusy: queue full. kInvalidArgument: empty prompt, token outside the vocabulary, or a prompt
   // that leaves no room for one token.
   virtual Result<RequestId> submit(Request request, Sink sink) = 0;

@@ -28,7 +28,8 @@ Status check_sampling(const SamplingParams& p, int32_t vocab) {
   }
   for (const LogitBias& b : p.logit_bias) {
     if (b.token < 0 || b.token >= vocab || !std::isfinite(b.bias)) {
-      return invalid(fmt::format("logit_bias names token {}, the vocabulary has {}", b.token, vocab));
+      return invalid(
+          fmt::format("logit_bias names token {}, the vocabulary has {}", b.token, vocab));
     }
   }
   return Done{};
@@ -82,8 +83,10 @@ void EngineLoop::stop() {
 Status EngineLoop::check(const Request& request) const {
   if (request.prompt.empty()) return invalid("the prompt is empty");
   if (static_cast<int64_t>(request.prompt.size()) >= facts_.context_max) {
-    return invalid(fmt::format("the prompt has {} tokens; the context of {} must hold it and at "
-                               "least one new token", request.prompt.size(), facts_.context_max));
+    return invalid(
+        fmt::format("the prompt has {} tokens; the context of {} must hold it and at "
+                    "least one new token",
+                    request.prompt.size(), facts_.context_max));
   }
   if (request.tokens_max < 1) return invalid("tokens_max must be at least 1");
   for (TokenId id : request.prompt) {
@@ -100,7 +103,8 @@ Result<RequestId> EngineLoop::submit(Request request, Engine::Sink sink) {
   const std::lock_guard lock(mutex_);
   if (stopping_) return Error{ErrorCode::kCancelled, "the engine is stopping"};
   if (queued_ >= config_.queue_max) {
-    return Error{ErrorCode::kBusy, fmt::format("{} requests are waiting, try again later", queued_)};
+    return Error{ErrorCode::kBusy,
+                 fmt::format("{} requests are waiting, try again later", queued_)};
   }
   const RequestId id = next_id_++;
   sequence->id = id;
@@ -211,7 +215,8 @@ void EngineLoop::run_step() {
   const std::span<const TokenId> drawn = stepper_.step(slices);
   for (size_t i = 0; i < slices.size(); ++i) {
     Sequence& s = *slices[i].sequence;
-    local_.prompt_tokens += static_cast<uint64_t>(std::clamp(s.prompt_count - slices[i].first, 0, slices[i].count));
+    local_.prompt_tokens +=
+        static_cast<uint64_t>(std::clamp(s.prompt_count - slices[i].first, 0, slices[i].count));
     s.computed += slices[i].count;
     if (slices[i].samples) accept(slices[i], drawn[i]);
   }
@@ -224,20 +229,29 @@ void EngineLoop::accept(const Slice& slice, TokenId token) {
   s.tokens.push_back(token);
   if (s.uses_history) ++s.history[token];
   ++local_.output_tokens;
-  const bool stopped = std::find(s.stop_tokens.begin(), s.stop_tokens.end(), token) != s.stop_tokens.end();
+  const bool stopped =
+      std::find(s.stop_tokens.begin(), s.stop_tokens.end(), token) != s.stop_tokens.end();
   if (stopped || s.output_count() >= s.tokens_max) {
     finish(s, stopped ? FinishReason::kStop : FinishReason::kLength, {token});
     release(s);
     return;
   }
-  s.sink({.request = s.id, .tokens = {token}, .finish = FinishReason::kNone, .error = {},
-          .prompt_tokens = s.prompt_count, .cached_tokens = 0});
+  s.sink({.request = s.id,
+          .tokens = {token},
+          .finish = FinishReason::kNone,
+          .error = {},
+          .prompt_tokens = s.prompt_count,
+          .cached_tokens = 0});
 }
 
 // A finished sequence has no sink: that is what run_step() removes it by.
 void EngineLoop::finish(Sequence& s, FinishReason reason, std::vector<TokenId> tokens) {
-  s.sink({.request = s.id, .tokens = std::move(tokens), .finish = reason, .error = {},
-          .prompt_tokens = s.prompt_count, .cached_tokens = 0});
+  s.sink({.request = s.id,
+          .tokens = std::move(tokens),
+          .finish = reason,
+          .error = {},
+          .prompt_tokens = s.prompt_count,
+          .cached_tokens = 0});
   s.sink = nullptr;
 }
 

@@ -64,7 +64,7 @@ class EngineLoop {
   std::set<RequestId> cancels_;
   EngineStats stats_;
   RequestId next_id_ = 1;
-  int32_t queued_ = 0;        // arrivals_ and waiting_ together
+  int32_t queued_ = 0;  // arrivals_ and waiting_ together
   bool stopping_ = false;
 
   std::deque<std::unique_ptr<Sequence>> waiting_;

@@ -36,14 +36,16 @@ Result<int32_t> choose_blocks(const ModelSpec& spec, const KvFormat& format,
   if (blocks == 0) {
     return Error{ErrorCode::kOutOfMemory,
                  fmt::format("no memory left for the kv cache ({:.2f} GiB available); raise "
-                             "--memory-limit or --kv-memory", gib(available))};
+                             "--memory-limit or --kv-memory",
+                             gib(available))};
   }
   const auto fits = static_cast<int32_t>(std::min<size_t>(blocks * kKvBlock, INT32_MAX));
   if (config.max_model_len > fits) {
-    return Error{ErrorCode::kOutOfMemory,
-                 fmt::format("--max-model-len {} needs {:.2f} GiB of kv cache, {:.2f} GiB are "
-                             "available; lower it to {} or pick a smaller --kv-cache-dtype",
-                             config.max_model_len, gib(one_sequence * per_block), gib(budget), fits)};
+    return Error{
+        ErrorCode::kOutOfMemory,
+        fmt::format("--max-model-len {} needs {:.2f} GiB of kv cache, {:.2f} GiB are "
+                    "available; lower it to {} or pick a smaller --kv-cache-dtype",
+                    config.max_model_len, gib(one_sequence * per_block), gib(budget), fits)};
   }
   plan.context_max = std::min(wanted_context, fits);
   return static_cast<int32_t>(blocks);
@@ -69,15 +71,18 @@ Result<MemoryPlan> make_memory_plan(const ModelSpec& spec, const KvFormat& forma
                 {"recurrent state", state}};
   const size_t fixed = plan.total_bytes();
   if (fixed > needs.memory) {
-    return Error{ErrorCode::kOutOfMemory,
-                 fmt::format("weights, workspace and state need {:.2f} GiB, {:.2f} GiB are available; "
-                             "lower --max-num-batched-tokens or --max-num-seqs, or raise "
-                             "--memory-limit", gib(fixed), gib(needs.memory))};
+    return Error{
+        ErrorCode::kOutOfMemory,
+        fmt::format("weights, workspace and state need {:.2f} GiB, {:.2f} GiB are available; "
+                    "lower --max-num-batched-tokens or --max-num-seqs, or raise "
+                    "--memory-limit",
+                    gib(fixed), gib(needs.memory))};
   }
   plan.context_max = config.max_model_len > 0 ? config.max_model_len : spec.context_max;
   if (!spec.kv_groups.empty()) {
     EXODE_ASSIGN(plan.kv_blocks, choose_blocks(spec, format, config, needs.memory - fixed, plan));
-    plan.lines.push_back({"kv cache", kv_bytes_per_block(spec, format) * static_cast<size_t>(plan.kv_blocks)});
+    plan.lines.push_back(
+        {"kv cache", kv_bytes_per_block(spec, format) * static_cast<size_t>(plan.kv_blocks)});
   }
   return plan;
 }

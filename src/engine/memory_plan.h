@@ -13,7 +13,7 @@ namespace exode {
 struct MemoryPlan {
   std::vector<PlanLine> lines;
   int32_t kv_blocks = 0;
-  int32_t context_max = 0;   // tokens one sequence may reach
+  int32_t context_max = 0;  // tokens one sequence may reach
   int32_t state_slots = 0;
   size_t total_bytes() const;
 };

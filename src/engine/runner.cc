@@ -15,7 +15,8 @@ constexpr size_t kEvaluationLogitBytes = size_t{64} << 20;
 constexpr double kDefaultMemoryShare = 0.8;
 
 int32_t evaluation_rows(const EngineConfig& config, int32_t vocab) {
-  const auto fits = static_cast<int32_t>(kEvaluationLogitBytes / (sizeof(float) * static_cast<size_t>(vocab)));
+  const auto fits =
+      static_cast<int32_t>(kEvaluationLogitBytes / (sizeof(float) * static_cast<size_t>(vocab)));
   return std::clamp(fits, 1, config.max_num_batched_tokens);
 }
 
@@ -29,7 +30,8 @@ Status check_config(const EngineConfig& c) {
   EXODE_TRY(in_range("max-model-len", c.max_model_len, 0, 1 << 30));
   EXODE_TRY(in_range("queue-max", c.queue_max, 1, 1 << 20));
   if (c.dtype != DType::kF32 && c.dtype != DType::kBF16) {
-    return invalid(fmt::format("--dtype {} is not supported; use f32 or bf16", dtype_name(c.dtype)));
+    return invalid(
+        fmt::format("--dtype {} is not supported; use f32 or bf16", dtype_name(c.dtype)));
   }
   return Done{};
 }
@@ -62,16 +64,17 @@ Status ModelRunner::open() {
                                                             : config_.kv_cache_dtype;
   format_ = find_kv_format(name);
   if (format_ == nullptr) {
-    return unsupported(fmt::format("--kv-cache-dtype {} is not known; available: {}", name,
-                                   kv_format_names()));
+    return unsupported(
+        fmt::format("--kv-cache-dtype {} is not known; available: {}", name, kv_format_names()));
   }
   EXODE_ASSIGN(device_, open_device({.name = config_.device,
                                      .threads = config_.threads,
                                      .memory_limit = config_.memory_limit}));
   EXODE_ASSIGN(ops_, ops_of(*device_));
   if (format_->attend[static_cast<size_t>(ops_.backend)].launch == nullptr) {
-    return unsupported(fmt::format("--kv-cache-dtype {} has no kernels for device {}; available: {}",
-                                   name, device_->caps().name, kv_format_names()));
+    return unsupported(
+        fmt::format("--kv-cache-dtype {} has no kernels for device {}; available: {}", name,
+                    device_->caps().name, kv_format_names()));
   }
   return Done{};
 }
@@ -112,7 +115,8 @@ size_t ModelRunner::plan_workspace(const Model& model) const {
   const StepLimits limit = limits(model.spec());
   const auto plan_step = [&](int32_t rows, int32_t samples) {
     const int32_t seqs = std::min(rows, limit.seqs);
-    model.forward(x, buffers_->inputs_for(rows, seqs, samples), caches, {buffers_->logits(samples)});
+    model.forward(x, buffers_->inputs_for(rows, seqs, samples), caches,
+                  {buffers_->logits(samples)});
     x(buffers_->sample_op(samples, model.spec().vocab));
   };
   for (int32_t rows = 1; rows <= limit.rows; ++rows) plan_step(rows, std::min(rows, limit.samples));
@@ -180,7 +184,8 @@ Status ModelRunner::load(const Checkpoint& checkpoint) {
   });
   EXODE_ASSIGN(model_, make_model(checkpoint, loader, {}));
   if (config_.progress) config_.progress(total, total);
-  for (const auto& [name, count] : loader.format_counts()) facts_.weight_formats.emplace_back(name, count);
+  for (const auto& [name, count] : loader.format_counts())
+    facts_.weight_formats.emplace_back(name, count);
   std::string extra;
   for (const std::string& name : loader.unused()) {
     if (!is_skipped_tensor(name)) extra += (extra.empty() ? "" : ", ") + name;
@@ -192,7 +197,8 @@ Status ModelRunner::load(const Checkpoint& checkpoint) {
 void ModelRunner::describe(const Checkpoint& checkpoint) {
   const ModelSpec& spec = model_->spec();
   facts_.family = spec.family;
-  facts_.device = fmt::format("{}, {} threads", device_->caps().name, device_->caps().multiprocessors);
+  facts_.device =
+      fmt::format("{}, {} threads", device_->caps().name, device_->caps().multiprocessors);
   facts_.kv_format = format_->name;
   facts_.vocab = spec.vocab;
   facts_.context_max = plan_.context_max;
@@ -231,10 +237,12 @@ Status ModelRunner::evaluate(std::span<const TokenId> tokens, const Engine::Logi
   const auto length = static_cast<int32_t>(tokens.size());
   const int32_t vocab = model_->spec().vocab;
   if (length == 0 || length > plan_.context_max) {
-    return invalid(fmt::format("{} tokens; between 1 and {} can be evaluated", length, plan_.context_max));
+    return invalid(
+        fmt::format("{} tokens; between 1 and {} can be evaluated", length, plan_.context_max));
   }
   for (TokenId id : tokens) {
-    if (id < 0 || id >= vocab) return invalid(fmt::format("token {} is outside the vocabulary of {}", id, vocab));
+    if (id < 0 || id >= vocab)
+      return invalid(fmt::format("token {} is outside the vocabulary of {}", id, vocab));
   }
   Sequence sequence;
   sequence.tokens.assign(tokens.begin(), tokens.end());

@@ -23,7 +23,7 @@ class ModelRunner final : public Stepper {
 
   const EngineFacts& facts() const { return facts_; }
   const ModelSpec& spec() const { return model_->spec(); }
-  KvPool* kv() { return kv_ ? &*kv_ : nullptr; }             // null: no layer has a KV cache
+  KvPool* kv() { return kv_ ? &*kv_ : nullptr; }                 // null: no layer has a KV cache
   StatePool* states() { return states_ ? &*states_ : nullptr; }  // null: nothing recurrent
 
  private:

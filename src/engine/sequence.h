@@ -11,16 +11,16 @@ namespace exode {
 
 struct Sequence {
   RequestId id = 0;
-  std::vector<TokenId> tokens;    // prompt, then output
+  std::vector<TokenId> tokens;  // prompt, then output
   int32_t prompt_count = 0;
-  int32_t computed = 0;           // tokens whose KV and state are in the caches
-  int32_t tokens_max = 0;         // output
+  int32_t computed = 0;    // tokens whose KV and state are in the caches
+  int32_t tokens_max = 0;  // output
   std::vector<TokenId> stop_tokens;
   SamplingParams sampling;
   Engine::Sink sink;
 
   // Held while running.
-  std::vector<BlockId> blocks;    // of KV group 0, in token order; enough for the longest outcome
+  std::vector<BlockId> blocks;  // of KV group 0, in token order; enough for the longest outcome
   SlotId slot;
 
   // Penalty bookkeeping: every id of prompt and output, with its count in the output. Kept only

@@ -40,7 +40,8 @@ StepBuffers::StepBuffers(const StepLimits& limits, Arena& arena) : limits_(limit
   bias_ = structs(limits.seqs * kLogitBiasMax, sizeof(ops::TokenBias));
 }
 
-void StepBuffers::upload(Device& device, const TensorView& target, std::span<const std::byte> host) {
+void StepBuffers::upload(Device& device, const TensorView& target,
+                         std::span<const std::byte> host) {
   const auto capacity = static_cast<size_t>(target.shape.elements()) * dtype_bytes(target.dtype);
   EXODE_CHECK(host.size() <= capacity, "step larger than planned");
   device.copy_in({target.data, capacity}, host);
@@ -144,12 +145,13 @@ StepInputs StepBuffers::inputs_for(int32_t rows, int32_t seqs, int32_t samples) 
 }
 
 ops::Sample StepBuffers::sample_op(int32_t samples, int32_t vocab_limit) const {
-  return {.logits = logits(samples),
-          .rows = sample_params_.slice_rows(0, samples * static_cast<int32_t>(sizeof(ops::SampleRow))),
-          .history = history_,
-          .bias = bias_,
-          .vocab_limit = vocab_limit,
-          .next_token = next_tokens_.slice_rows(0, samples)};
+  return {
+      .logits = logits(samples),
+      .rows = sample_params_.slice_rows(0, samples * static_cast<int32_t>(sizeof(ops::SampleRow))),
+      .history = history_,
+      .bias = bias_,
+      .vocab_limit = vocab_limit,
+      .next_token = next_tokens_.slice_rows(0, samples)};
 }
 
 }  // namespace exode

@@ -14,9 +14,9 @@
 namespace exode {
 
 struct StepLimits {
-  int32_t rows = 0;           // of one step
+  int32_t rows = 0;  // of one step
   int32_t seqs = 0;
-  int32_t samples = 0;        // rows that may need logits at once
+  int32_t samples = 0;  // rows that may need logits at once
   int32_t blocks_per_seq = 0;
   int32_t vocab = 0;
   int32_t context_max = 0;
@@ -52,7 +52,7 @@ class StepBuffers {
   TensorView row_first_, row_count_, state_slot_, fresh_, block_table_;
   TensorView sample_rows_, logits_, next_tokens_;
   TensorView sample_params_, history_, bias_;
-  std::vector<int32_t> host_;                // staging for i32 columns
+  std::vector<int32_t> host_;  // staging for i32 columns
   std::vector<ops::TokenCount> host_history_;
   std::vector<ops::TokenBias> host_bias_;
   std::vector<ops::SampleRow> host_params_;

@@ -26,7 +26,7 @@ struct KvFormat;
 // One layer of a pool. Block b of this layer starts at base + b · block_stride.
 struct KvView {
   std::byte* base = nullptr;
-  int64_t block_stride = 0;     // bytes
+  int64_t block_stride = 0;  // bytes
   int32_t heads = 0, head_dim = 0;
   ConstTensorView block_table;  // [seqs, blocks_max] i32: block of tokens [64 j, 64 j + 64)
   const KvFormat* format = nullptr;
@@ -37,8 +37,8 @@ namespace kv {
 // Stores the K and V of each row at its position. K is normed and rotated already.
 struct KvAppend {
   KvView cache;
-  ConstTensorView k, v;                     // [rows, heads · head_dim]
-  ConstTensorView positions, seq_of_row;    // [rows] i32; seq_of_row < 0 = padding
+  ConstTensorView k, v;                   // [rows, heads · head_dim]
+  ConstTensorView positions, seq_of_row;  // [rows] i32; seq_of_row < 0 = padding
 };
 
 // out = softmax(scale · q Kᵀ) V over positions 0…positions[r] of the row's sequence (causal; with
@@ -47,11 +47,11 @@ struct KvAppend {
 // of a row does not depend on which other rows are in the step.
 struct Attend {
   KvView cache;
-  ConstTensorView q;                        // [rows, q_heads · head_dim]
-  TensorView out;                           // [rows, q_heads · head_dim]; not q
-  ConstTensorView positions, seq_of_row;    // [rows] i32
+  ConstTensorView q;                      // [rows, q_heads · head_dim]
+  TensorView out;                         // [rows, q_heads · head_dim]; not q
+  ConstTensorView positions, seq_of_row;  // [rows] i32
   float scale = 0;
-  float soft_cap = 0;                       // 0 = none; else cap · tanh(score / cap)
+  float soft_cap = 0;  // 0 = none; else cap · tanh(score / cap)
   int32_t window = 0;
 };
 

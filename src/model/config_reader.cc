@@ -17,7 +17,8 @@ bool ConfigReader::has(const char* key) const { return find(key) != nullptr; }
 
 void ConfigReader::fail(const char* key, const std::string& problem) {
   if (error_) return;
-  error_ = invalid(fmt::format("config.json: {}{}{}: {}", path_, path_.empty() ? "" : ".", key, problem));
+  error_ = invalid(
+      fmt::format("config.json: {}{}{}: {}", path_, path_.empty() ? "" : ".", key, problem));
 }
 
 Status ConfigReader::status() const {

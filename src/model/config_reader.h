@@ -18,7 +18,8 @@ namespace exode {
 class ConfigReader {
  public:
   // `json` outlives the reader; `path` prefixes field names in errors ("" = top level).
-  ConfigReader(const nlohmann::json& json, std::string path) : json_(json), path_(std::move(path)) {}
+  ConfigReader(const nlohmann::json& json, std::string path)
+      : json_(json), path_(std::move(path)) {}
 
   bool has(const char* key) const;  // present and not null
   int32_t integer(const char* key, int32_t low, int32_t high);

@@ -43,11 +43,18 @@ void run_decoder(Exec& x, const DecoderFrame& f, DType activations, const StepIn
   const TensorView normed = x.temp(activations, rows, c.hidden);
   const TensorView delta = x.temp(activations, rows, c.hidden);
   const auto add_and_norm = [&](ConstTensorView weight) {
-    x(ops::AddRmsNorm{.residual = residual, .delta = delta, .weight = weight, .out = normed,
-                      .eps = c.eps, .weight_bias = c.norm_bias});
+    x(ops::AddRmsNorm{.residual = residual,
+                      .delta = delta,
+                      .weight = weight,
+                      .out = normed,
+                      .eps = c.eps,
+                      .weight_bias = c.norm_bias});
   };
   x(ops::Embedding{.tokens = in.tokens, .table = f.embedding, .out = residual});
-  x(ops::RmsNorm{.x = residual, .weight = f.norms.front().mixer, .out = normed, .eps = c.eps,
+  x(ops::RmsNorm{.x = residual,
+                 .weight = f.norms.front().mixer,
+                 .out = normed,
+                 .eps = c.eps,
                  .weight_bias = c.norm_bias});
   for (int32_t i = 0; i < c.layers; ++i) {
     const auto layer = static_cast<size_t>(i);

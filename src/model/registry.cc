@@ -31,7 +31,8 @@ Result<std::unique_ptr<Model>> make_model(const Checkpoint& checkpoint, WeightLo
   const nlohmann::json& config = checkpoint.config();
   const auto type = config.find("model_type");
   if (type == config.end() || !type->is_string()) {
-    return invalid(fmt::format("config.json: model_type: missing; supported: {}", supported_types()));
+    return invalid(
+        fmt::format("config.json: model_type: missing; supported: {}", supported_types()));
   }
   const auto name = type->get<std::string>();
   for (const Architecture& a : kArchitectures) {

@@ -32,9 +32,13 @@ Result<std::unique_ptr<Model>> make_model(const Checkpoint& checkpoint, WeightLo
 bool is_skipped_tensor(std::string_view name);
 
 // One factory per family, defined in archs/.
-Result<std::unique_ptr<Model>> make_qwen3_5(const nlohmann::json&, WeightLoader&, const ModelOptions&);
-Result<std::unique_ptr<Model>> make_qwen3_5_moe(const nlohmann::json&, WeightLoader&, const ModelOptions&);
-Result<std::unique_ptr<Model>> make_qwen3(const nlohmann::json&, WeightLoader&, const ModelOptions&);
-Result<std::unique_ptr<Model>> make_llama(const nlohmann::json&, WeightLoader&, const ModelOptions&);
+Result<std::unique_ptr<Model>> make_qwen3_5(const nlohmann::json&, WeightLoader&,
+                                            const ModelOptions&);
+Result<std::unique_ptr<Model>> make_qwen3_5_moe(const nlohmann::json&, WeightLoader&,
+                                                const ModelOptions&);
+Result<std::unique_ptr<Model>> make_qwen3(const nlohmann::json&, WeightLoader&,
+                                          const ModelOptions&);
+Result<std::unique_ptr<Model>> make_llama(const nlohmann::json&, WeightLoader&,
+                                          const ModelOptions&);
 
 }  // namespace exode

@@ -78,7 +78,8 @@ Result<Rope> parse_rope(const nlohmann::json& text_config, int32_t head_dim, dou
   Rope rope;
   rope.rotary_dim = static_cast<int32_t>(head_dim * partial);
   if (rope.rotary_dim < 2 || rope.rotary_dim % 2 != 0) {
-    nested.fail("partial_rotary_factor", fmt::format("gives an odd rotary width {}", rope.rotary_dim));
+    nested.fail("partial_rotary_factor",
+                fmt::format("gives an odd rotary width {}", rope.rotary_dim));
     rope.rotary_dim = 2;
   }
   Frequencies f(static_cast<size_t>(rope.rotary_dim / 2));
@@ -93,7 +94,9 @@ Result<Rope> parse_rope(const nlohmann::json& text_config, int32_t head_dim, dou
   } else if (type == "yarn") {
     rope.scale = static_cast<float>(scale_yarn(nested, f, rope.rotary_dim, theta));
   } else if (type != "default" && type != "mrope") {
-    nested.fail("rope_type", fmt::format("'{}' is not supported; supported: default, linear, llama3, yarn", type));
+    nested.fail(
+        "rope_type",
+        fmt::format("'{}' is not supported; supported: default, linear, llama3, yarn", type));
   }
   EXODE_TRY(flat.status());
   EXODE_TRY(nested.status());

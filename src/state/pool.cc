@@ -48,10 +48,11 @@ StateView StatePool::layer(int32_t index) const {
   const size_t layer_floats = (base_floats(geometry_) + tail_floats(geometry_)) * slots;
   auto* base = reinterpret_cast<float*>(memory_.data()) + layer_floats * static_cast<size_t>(index);
   float* tail = base + base_floats(geometry_) * slots;
-  return {.base = dense_view(base, DType::kF32,
-                             {slots_, geometry_.gdn.value_width(), geometry_.gdn.key_dim}),
-          .conv_tail = dense_view(tail, DType::kF32,
-                                  {slots_, geometry_.conv_width - 1, geometry_.gdn.conv_channels()})};
+  return {
+      .base = dense_view(base, DType::kF32,
+                         {slots_, geometry_.gdn.value_width(), geometry_.gdn.key_dim}),
+      .conv_tail = dense_view(tail, DType::kF32,
+                              {slots_, geometry_.conv_width - 1, geometry_.gdn.conv_channels()})};
 }
 
 }  // namespace exode

@@ -63,8 +63,7 @@ struct BasicTensorView {
   int64_t bytes_per_element() const { return static_cast<int64_t>(dtype_bytes(dtype)); }
 
   operator BasicTensorView<const std::byte>() const  // NOLINT(google-explicit-constructor)
-    requires(!std::is_const_v<Byte>)
-  {
+      requires(!std::is_const_v<Byte>) {
     return {data, dtype, shape, row_stride};
   }
 };

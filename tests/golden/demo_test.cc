@@ -35,9 +35,11 @@ TEST(DemoBf16, LogitsAndGreedyTokensEqualTheReference) {
     const std::vector<float> expected = reference.floats(fmt::format("case{}.logits", i));
     ASSERT_EQ(logits.size(), expected.size());
     float worst = 0;
-    for (size_t k = 0; k < logits.size(); ++k) worst = std::max(worst, std::fabs(logits[k] - expected[k]));
+    for (size_t k = 0; k < logits.size(); ++k)
+      worst = std::max(worst, std::fabs(logits[k] - expected[k]));
     EXPECT_LE(worst, 2e-3f) << "case " << i;
-    EXPECT_EQ(generate_all(*engine, {greedy(prompt, 96)})[0], reference.ids(fmt::format("case{}.greedy_ids", i)))
+    EXPECT_EQ(generate_all(*engine, {greedy(prompt, 96)})[0],
+              reference.ids(fmt::format("case{}.greedy_ids", i)))
         << "case " << i;
   }
 }
@@ -48,19 +50,22 @@ TEST(DemoBf16, PromptsTokeniseAsTheReferenceDid) {
   const auto tokenizer = text::Tokenizer::load(kBf16).value();
   const nlohmann::json prompts = read_json(kBf16 + "/reference_prompts.json");
   for (size_t i = 0; i < prompts.size(); ++i) {
-    EXPECT_EQ(tokenizer.encode(prompts[i].get<std::string>(), {}), reference.ids(fmt::format("case{}.input_ids", i)));
+    EXPECT_EQ(tokenizer.encode(prompts[i].get<std::string>(), {}),
+              reference.ids(fmt::format("case{}.input_ids", i)));
   }
 }
 
 TEST(DemoInt4, LogitsEqualTheReferenceOfTheDequantisedWeights) {
   const nlohmann::json golden = read_json(kGolden + "/logits.json");
   const auto engine = Engine::create(engine_config(kInt4, 512)).value();
-  const std::vector<float> logits = all_logits(*engine, golden["input_ids"].get<std::vector<TokenId>>());
+  const std::vector<float> logits =
+      all_logits(*engine, golden["input_ids"].get<std::vector<TokenId>>());
   const auto vocab = static_cast<size_t>(engine->facts().vocab);
   const nlohmann::json& ids = golden["top_ids"];
   for (size_t row = 0; row < ids.size(); ++row) {
     for (size_t k = 0; k < ids[row].size(); ++k) {
-      EXPECT_NEAR(logits[row * vocab + ids[row][k].get<size_t>()], golden["top_logits"][row][k].get<float>(), 2e-3f);
+      EXPECT_NEAR(logits[row * vocab + ids[row][k].get<size_t>()],
+                  golden["top_logits"][row][k].get<float>(), 2e-3f);
     }
   }
 }

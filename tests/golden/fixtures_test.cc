@@ -17,13 +17,21 @@ constexpr int32_t kWhole = 512;  // longer than every prompt
 class FixtureTest : public ::testing::TestWithParam<const char*> {
  protected:
   FixtureTest()
-      : reference_(fmt::format("{}/tests/golden/fixtures/{}/reference.safetensors", EXODE_SOURCE_DIR, GetParam())) {}
+      : reference_(fmt::format("{}/tests/golden/fixtures/{}/reference.safetensors",
+                               EXODE_SOURCE_DIR, GetParam())) {}
 
   std::unique_ptr<Engine> open(int32_t chunk) {
-    return Engine::create(engine_config(fmt::format("{}/assets/fixtures/{}", EXODE_BINARY_DIR, GetParam()), chunk)).value();
+    return Engine::create(
+               engine_config(fmt::format("{}/assets/fixtures/{}", EXODE_BINARY_DIR, GetParam()),
+                             chunk))
+        .value();
   }
-  std::vector<TokenId> prompt(int i) const { return reference_.ids(fmt::format("case{}.input_ids", i)); }
-  std::vector<TokenId> continuation(int i) const { return reference_.ids(fmt::format("case{}.greedy_ids", i)); }
+  std::vector<TokenId> prompt(int i) const {
+    return reference_.ids(fmt::format("case{}.input_ids", i));
+  }
+  std::vector<TokenId> continuation(int i) const {
+    return reference_.ids(fmt::format("case{}.greedy_ids", i));
+  }
 
   // Largest |Δ| over the stored rows of all cases.
   float worst_logit(Engine& engine) {
@@ -36,7 +44,8 @@ class FixtureTest : public ::testing::TestWithParam<const char*> {
       EXPECT_EQ(expected.size(), rows.size() * vocab);
       for (size_t r = 0; r < rows.size(); ++r) {
         for (size_t v = 0; v < vocab; ++v) {
-          const float delta = actual[static_cast<size_t>(rows[r]) * vocab + v] - expected[r * vocab + v];
+          const float delta =
+              actual[static_cast<size_t>(rows[r]) * vocab + v] - expected[r * vocab + v];
           worst = std::isfinite(delta) ? std::max(worst, std::fabs(delta)) : INFINITY;
         }
       }
@@ -77,7 +86,8 @@ TEST_P(FixtureTest, GreedyTokensForAnyNeighbours) {
     }
     const auto results = generate_all(*engine, std::move(requests));
     for (int i = 0; i < kCases; ++i) {
-      EXPECT_EQ(results[static_cast<size_t>(2 * i)], continuation(i)) << "chunk " << chunk << " case " << i;
+      EXPECT_EQ(results[static_cast<size_t>(2 * i)], continuation(i))
+          << "chunk " << chunk << " case " << i;
     }
   }
 }
@@ -98,9 +108,10 @@ TEST_P(FixtureTest, SampledTokensDependOnTheSeedOnly) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FixtureTest,
-                         ::testing::Values("llama-dense", "qwen3-dense", "qwen3_5-awq", "qwen3_5-ct",
-                                           "qwen3_5-dense", "qwen3_5-equal-heads", "qwen3_5-fp8",
-                                           "qwen3_5-gptq", "qwen3_5-moe", "qwen3_5-text-tied"),
+                         ::testing::Values("llama-dense", "qwen3-dense", "qwen3_5-awq",
+                                           "qwen3_5-ct", "qwen3_5-dense", "qwen3_5-equal-heads",
+                                           "qwen3_5-fp8", "qwen3_5-gptq", "qwen3_5-moe",
+                                           "qwen3_5-text-tied"),
                          [](const auto& fixture) {
                            std::string name = fixture.param;
                            std::replace(name.begin(), name.end(), '-', '_');

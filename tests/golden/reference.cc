@@ -6,7 +6,8 @@
 namespace exode::testing {
 
 Reference::Reference(const std::string& path)
-    : file_(MappedFile::open(path).value()), tensors_(parse_safetensors(file_.bytes(), path).value()) {}
+    : file_(MappedFile::open(path).value()),
+      tensors_(parse_safetensors(file_.bytes(), path).value()) {}
 
 std::vector<TokenId> Reference::ids(const std::string& name) const {
   const RawTensor& t = tensors_.at(name);

@@ -14,8 +14,8 @@ class Reference {
  public:
   explicit Reference(const std::string& path);
   bool has(const std::string& name) const { return tensors_.contains(name); }
-  std::vector<TokenId> ids(const std::string& name) const;      // i64
-  std::vector<float> floats(const std::string& name) const;     // f32
+  std::vector<TokenId> ids(const std::string& name) const;   // i64
+  std::vector<float> floats(const std::string& name) const;  // f32
   int64_t dim(const std::string& name, size_t axis) const;
 
  private:

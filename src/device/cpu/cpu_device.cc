@@ -51,16 +51,18 @@ class CpuDevice final : public Device {
     // Anonymous pages are zero and cost nothing until touched. One spare line: kernels may load
     // (never use) a little past the end.
     const size_t mapped = bytes + 64;
-    void* data = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* data =
+        ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (data == MAP_FAILED) {
       return Error{ErrorCode::kOutOfMemory,
                    fmt::format("{}: the system refused {:.2f} GiB", purpose, gib(bytes))};
     }
     allocated_ += bytes;
-    return Buffer(static_cast<std::byte*>(data), bytes, this, [](void* self, std::byte* p, size_t n) {
-      static_cast<CpuDevice*>(self)->allocated_ -= n;
-      ::munmap(p, n + 64);
-    });
+    return Buffer(static_cast<std::byte*>(data), bytes, this,
+                  [](void* self, std::byte* p, size_t n) {
+                    static_cast<CpuDevice*>(self)->allocated_ -= n;
+                    ::munmap(p, n + 64);
+                  });
   }
 
   void copy_in(std::span<std::byte> device, std::span<const std::byte> host) override {

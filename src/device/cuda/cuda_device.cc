@@ -9,12 +9,13 @@ namespace exode {
 Result<std::unique_ptr<Device>> open_cuda_device(const DeviceOptions& options) {
   int count = 0;
   if (const cudaError_t status = cudaGetDeviceCount(&count); status != cudaSuccess) {
-    return unsupported(fmt::format("no usable CUDA device: {}; use --device cpu",
-                                   cudaGetErrorString(status)));
+    return unsupported(
+        fmt::format("no usable CUDA device: {}; use --device cpu", cudaGetErrorString(status)));
   }
   return unsupported(fmt::format(
       "{} CUDA device(s) found, but '{}' cannot run models yet: the op table has no CUDA kernels; "
-      "use --device cpu", count, options.name));
+      "use --device cpu",
+      count, options.name));
 }
 
 }  // namespace exode

@@ -54,7 +54,8 @@ Result<Config> parse_config(const nlohmann::json& json, const Family& family) {
   r.require_string("hidden_act", {"silu"});
   r.require_boolean("attention_bias", false, "no kernel adds a projection bias");
   r.require_boolean("mlp_bias", false, "no kernel adds a projection bias");
-  r.require_boolean("use_sliding_window", false, "sliding-window layers are not built for this family");
+  r.require_boolean("use_sliding_window", false,
+                    "sliding-window layers are not built for this family");
   EXODE_TRY(r.status());
   EXODE_ASSIGN(a.rope, parse_rope(json, a.head_dim, family.rope_theta, 1));
   return c;
@@ -110,9 +111,11 @@ Result<std::unique_ptr<Model>> make(const nlohmann::json& json, WeightLoader& lo
   spec.hidden = c.decoder.hidden;
   spec.layers = c.decoder.layers;
   spec.context_max = c.context_max;
-  spec.kv_groups = {{.layers = c.decoder.layers, .heads = c.attention.kv_heads, .head_dim = c.attention.head_dim}};
-  return std::unique_ptr<Model>(std::make_unique<Llama>(std::move(c), std::move(frame), std::move(layers),
-                                                        std::move(spec), options.activations));
+  spec.kv_groups = {{.layers = c.decoder.layers,
+                     .heads = c.attention.kv_heads,
+                     .head_dim = c.attention.head_dim}};
+  return std::unique_ptr<Model>(std::make_unique<Llama>(
+      std::move(c), std::move(frame), std::move(layers), std::move(spec), options.activations));
 }
 
 }  // namespace

@@ -37,7 +37,8 @@ std::vector<bool> parse_layer_types(ConfigReader& r, int32_t layers) {
       linear.push_back(type == "linear_attention");
     }
     if (static_cast<int32_t>(linear.size()) != layers) {
-      r.fail("layer_types", fmt::format("{} entries for num_hidden_layers = {}", linear.size(), layers));
+      r.fail("layer_types",
+             fmt::format("{} entries for num_hidden_layers = {}", linear.size(), layers));
     }
   } else {
     const int32_t interval = r.integer_or("full_attention_interval", 1, 1024, 4);
@@ -123,8 +124,8 @@ Result<Config> parse_config(const nlohmann::json& top, bool moe) {
 struct Layer {
   AttentionWeights attention;  // one of the two is filled
   GdnWeights gdn;
-  int32_t cache_index = 0;     // among layers of its kind
-  MlpWeights mlp;              // one of the two is filled
+  int32_t cache_index = 0;  // among layers of its kind
+  MlpWeights mlp;           // one of the two is filled
   MoeWeights moe;
 };
 
@@ -205,7 +206,8 @@ class Qwen35 final : public Model {
 // --- Factory --------------------------------------------------------------------------------
 
 ModelSpec make_spec(const Config& c) {
-  const auto linear = static_cast<int32_t>(std::count(c.is_linear.begin(), c.is_linear.end(), true));
+  const auto linear =
+      static_cast<int32_t>(std::count(c.is_linear.begin(), c.is_linear.end(), true));
   ModelSpec spec;
   spec.family = c.moe.experts > 0 ? "qwen3_5_moe" : "qwen3_5";
   spec.vocab = c.decoder.vocab;
@@ -218,7 +220,8 @@ ModelSpec make_spec(const Config& c) {
                        .head_dim = c.attention.head_dim}};
   }
   if (linear > 0) {
-    spec.state = StateGeometry{.layers = linear, .gdn = c.gdn.shape, .conv_width = c.gdn.conv_width};
+    spec.state =
+        StateGeometry{.layers = linear, .gdn = c.gdn.shape, .conv_width = c.gdn.conv_width};
   }
   return spec;
 }
@@ -234,8 +237,8 @@ Result<std::unique_ptr<Model>> make(const nlohmann::json& json, WeightLoader& lo
     layers.push_back(std::move(layer));
   }
   ModelSpec spec = make_spec(c);
-  return std::unique_ptr<Model>(std::make_unique<Qwen35>(std::move(c), std::move(frame), std::move(layers),
-                                                         std::move(spec), options.activations));
+  return std::unique_ptr<Model>(std::make_unique<Qwen35>(
+      std::move(c), std::move(frame), std::move(layers), std::move(spec), options.activations));
 }
 
 }  // namespace

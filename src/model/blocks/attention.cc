@@ -64,7 +64,8 @@ void run_attention(Exec& x, const StepInputs& in, const AttentionConfig& c,
                     .eps = c.eps,
                     .weight_bias = c.norm_bias,
                     .rope_scale = c.rope.scale});
-  x(kv::KvAppend{.cache = cache, .k = k, .v = v, .positions = in.positions, .seq_of_row = in.seq_of_row});
+  x(kv::KvAppend{
+      .cache = cache, .k = k, .v = v, .positions = in.positions, .seq_of_row = in.seq_of_row});
   x(kv::Attend{.cache = cache,
                .q = q,
                .out = y,

@@ -6,9 +6,10 @@ Result<GdnWeights> load_gdn(WeightLoader& loader, const GdnConfig& c, const std:
   const GdnShape& s = c.shape;
   const int32_t channels = s.conv_channels();
   GdnWeights w;
-  EXODE_ASSIGN(w.qkvz, loader.stacked({{prefix + ".in_proj_qkv", 0, channels, channels},
-                                       {prefix + ".in_proj_z", 0, s.value_width(), s.value_width()}},
-                                      c.hidden));
+  EXODE_ASSIGN(w.qkvz,
+               loader.stacked({{prefix + ".in_proj_qkv", 0, channels, channels},
+                               {prefix + ".in_proj_z", 0, s.value_width(), s.value_width()}},
+                              c.hidden));
   EXODE_ASSIGN(w.ba, loader.stacked({{prefix + ".in_proj_b", 0, s.value_heads, s.value_heads},
                                      {prefix + ".in_proj_a", 0, s.value_heads, s.value_heads}},
                                     c.hidden));

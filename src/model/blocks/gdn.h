@@ -16,9 +16,9 @@ struct GdnConfig {
 };
 
 struct GdnWeights {
-  WeightView qkvz;  // [conv_channels + value_width, hidden]
-  WeightView ba;    // [2 · value_heads, hidden]: b rows, then a rows
-  WeightView out;   // [hidden, value_width]
+  WeightView qkvz;                 // [conv_channels + value_width, hidden]
+  WeightView ba;                   // [2 · value_heads, hidden]: b rows, then a rows
+  WeightView out;                  // [hidden, value_width]
   ConstTensorView conv;            // [conv_channels, conv_width] f32
   ConstTensorView a_log, dt_bias;  // [value_heads] f32
   ConstTensorView norm;            // [value_dim] f32

@@ -57,7 +57,8 @@ class EngineLoopTest : public ::testing::Test {
     return id.value();
   }
   void drain() {
-    for (int turns = 0; loop_->turn(); ++turns) ASSERT_LT(turns, 100000) << "the engine does not end";
+    for (int turns = 0; loop_->turn(); ++turns)
+      ASSERT_LT(turns, 100000) << "the engine does not end";
   }
   void expect_all_free(int32_t blocks = 16) {
     EXPECT_EQ(kv_->free_blocks(), blocks);

@@ -11,9 +11,10 @@ ModelSpec spec() {
   ModelSpec s;
   s.context_max = 32768;
   s.kv_groups = {{.layers = 2, .heads = 1, .head_dim = 256}};
-  s.state = StateGeometry{.layers = 6,
-                          .gdn = {.key_heads = 2, .value_heads = 6, .key_dim = 128, .value_dim = 128},
-                          .conv_width = 4};
+  s.state =
+      StateGeometry{.layers = 6,
+                    .gdn = {.key_heads = 2, .value_heads = 6, .key_dim = 128, .value_dim = 128},
+                    .conv_width = 4};
   return s;
 }
 
@@ -23,7 +24,8 @@ MemoryNeeds needs(size_t memory) {
 
 TEST(MemoryPlan, LinesAddUpAndEverySequenceFits) {
   EngineConfig config;
-  const auto plan = make_memory_plan(spec(), *find_kv_format("bf16"), config, needs(size_t{4} << 30));
+  const auto plan =
+      make_memory_plan(spec(), *find_kv_format("bf16"), config, needs(size_t{4} << 30));
   ASSERT_TRUE(plan.ok()) << plan.error().message;
   EXPECT_EQ(plan.value().context_max, 32768);
   EXPECT_EQ(plan.value().kv_blocks, 8 * 512);
@@ -33,7 +35,8 @@ TEST(MemoryPlan, LinesAddUpAndEverySequenceFits) {
 
 TEST(MemoryPlan, ContextShrinksToWhatFitsWhenNobodyAskedForMore) {
   EngineConfig config;
-  const auto plan = make_memory_plan(spec(), *find_kv_format("bf16"), config, needs(size_t{160} << 20));
+  const auto plan =
+      make_memory_plan(spec(), *find_kv_format("bf16"), config, needs(size_t{160} << 20));
   ASSERT_TRUE(plan.ok()) << plan.error().message;
   EXPECT_LT(plan.value().context_max, 32768);
   EXPECT_LE(plan.value().total_bytes(), size_t{160} << 20);
@@ -42,7 +45,8 @@ TEST(MemoryPlan, ContextShrinksToWhatFitsWhenNobodyAskedForMore) {
 TEST(MemoryPlan, AskingForTooMuchNamesWhatFits) {
   EngineConfig config;
   config.max_model_len = 32768;
-  const auto plan = make_memory_plan(spec(), *find_kv_format("f32"), config, needs(size_t{160} << 20));
+  const auto plan =
+      make_memory_plan(spec(), *find_kv_format("f32"), config, needs(size_t{160} << 20));
   ASSERT_FALSE(plan.ok());
   EXPECT_NE(plan.error().message.find("lower it to"), std::string::npos) << plan.error().message;
 }

@@ -19,13 +19,16 @@ TEST(ConfigReader, NamesTheFieldThatIsWrong) {
     read(r);
     return r.status().ok() ? std::string() : r.status().error().message;
   };
-  EXPECT_NE(message([](auto& r) { r.integer("a", 0, 9); }).find("text_config.a"), std::string::npos);
+  EXPECT_NE(message([](auto& r) { r.integer("a", 0, 9); }).find("text_config.a"),
+            std::string::npos);
   EXPECT_NE(message([](auto& r) { r.integer("b", 0, 4); }).find("outside"), std::string::npos);
-  EXPECT_NE(message([](auto& r) { r.integer("missing", 0, 4); }).find("missing"), std::string::npos);
+  EXPECT_NE(message([](auto& r) { r.integer("missing", 0, 4); }).find("missing"),
+            std::string::npos);
   EXPECT_NE(message([](auto& r) { r.integer("big", 0, 100); }).find("big"), std::string::npos);
   EXPECT_NE(message([](auto& r) { r.integer("f", 0, 100); }).find("integer"), std::string::npos);
   EXPECT_EQ(message([](auto& r) { r.integer("b", 0, 9); }), "");
-  EXPECT_NE(message([](auto& r) { r.require_string("a", {"silu"}); }).find("silu"), std::string::npos);
+  EXPECT_NE(message([](auto& r) { r.require_string("a", {"silu"}); }).find("silu"),
+            std::string::npos);
 }
 
 TEST(Rope, DefaultFrequenciesAndPartialWidth) {
@@ -42,8 +45,11 @@ TEST(Rope, NestedFieldsWinOverFlatOnes) {
 
 TEST(Rope, Llama3StretchesLongWavelengthsOnly) {
   const json config = {{"rope_parameters",
-                        {{"rope_type", "llama3"}, {"rope_theta", 500000.0}, {"factor", 8.0},
-                         {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0},
+                        {{"rope_type", "llama3"},
+                         {"rope_theta", 500000.0},
+                         {"factor", 8.0},
+                         {"low_freq_factor", 1.0},
+                         {"high_freq_factor", 4.0},
                          {"original_max_position_embeddings", 512}}}};
   const auto rope = parse_rope(config, 64, 1e4, 1).value();
   EXPECT_FLOAT_EQ(rope.inv_freq[0], 1.0f);

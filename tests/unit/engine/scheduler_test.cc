@@ -37,7 +37,8 @@ TEST(Scheduler, ChunkEndsAreAlignedWhenTheBudgetAllows) {
 TEST(Scheduler, NeverExceedsTheBudgetAndAlwaysProgresses) {
   for (int32_t budget = 1; budget < 200; ++budget) {
     std::vector<std::unique_ptr<Sequence>> running;
-    for (int32_t i = 0; i < 5; ++i) running.push_back(sequence(37 * (i + 1), i % 2 == 0 ? 0 : 37 * (i + 1) - 1));
+    for (int32_t i = 0; i < 5; ++i)
+      running.push_back(sequence(37 * (i + 1), i % 2 == 0 ? 0 : 37 * (i + 1) - 1));
     int32_t rows = 0;
     for (const Slice& s : schedule_step(running, budget)) rows += s.count;
     EXPECT_GT(rows, 0);

@@ -27,8 +27,8 @@ using simd::V;
 
 // scores[t] = q · k[t], four keys at a time so that q is loaded once for them.
 template <class Format>
-HWY_INLINE void score_block(const float* q, const typename Format::Code* k, int32_t dim, int32_t count,
-                            float* scores) {
+HWY_INLINE void score_block(const float* q, const typename Format::Code* k, int32_t dim,
+                            int32_t count, float* scores) {
   int32_t t = 0;
   for (; t + 4 <= count; t += 4) {
     V sum[4] = {hn::Zero(D()), hn::Zero(D()), hn::Zero(D()), hn::Zero(D())};
@@ -51,8 +51,8 @@ HWY_INLINE void score_block(const float* q, const typename Format::Code* k, int3
 
 // out = out · correction + Σ p[t] v[t]
 template <class Format>
-HWY_INLINE void add_values(const float* p, const typename Format::Code* v, int32_t dim, int32_t count,
-                           float correction, float* out) {
+HWY_INLINE void add_values(const float* p, const typename Format::Code* v, int32_t dim,
+                           int32_t count, float correction, float* out) {
   const V factor = hn::Set(D(), correction);
   for (int32_t i = 0; i < dim; i += kLanes) {
     V sum = hn::Mul(hn::LoadU(D(), out + i), factor);
@@ -106,11 +106,13 @@ void attend_head(const kv::Attend& op, int32_t row, int32_t head) {
     const float correction = token == first ? 0.0f : std::exp(peak - block_peak);
     peak = block_peak;
     total = total * correction + exponentiate(scores, count, peak);
-    add_values<Format>(scores, block + v_offset(cache, kv_head, in_block), dim, count, correction, out);
+    add_values<Format>(scores, block + v_offset(cache, kv_head, in_block), dim, count, correction,
+                       out);
     token += count;
   }
   const V factor = hn::Set(D(), 1.0f / total);
-  for (int32_t i = 0; i < dim; i += kLanes) hn::StoreU(hn::Mul(hn::LoadU(D(), out + i), factor), D(), out + i);
+  for (int32_t i = 0; i < dim; i += kLanes)
+    hn::StoreU(hn::Mul(hn::LoadU(D(), out + i), factor), D(), out + i);
 }
 
 void attend(const kv::Attend& op, DType dtype, int32_t row, int32_t head) {
@@ -134,7 +136,8 @@ void store_row(const float* in, std::byte* out, int64_t offset, int32_t count, D
     return;
   }
   auto* half = reinterpret_cast<uint16_t*>(out) + offset;
-  for (int32_t i = 0; i < count; ++i) half[i] = dtype == DType::kBF16 ? float_to_bf16(in[i]) : float_to_f16(in[i]);
+  for (int32_t i = 0; i < count; ++i)
+    half[i] = dtype == DType::kBF16 ? float_to_bf16(in[i]) : float_to_f16(in[i]);
 }
 
 }  // namespace
@@ -144,13 +147,16 @@ void cpu_append(Stream& stream, const kv::KvAppend& op, DType dtype) {
   const int32_t d = op.cache.head_dim;
   stream.pool().parallel_for(op.k.rows(), 16, [&](int32_t begin, int32_t end) {
     for (int32_t r = begin; r < end; ++r) {
-      const int32_t sequence = op.seq_of_row.row<int32_t>(0)[r], position = op.positions.row<int32_t>(0)[r];
+      const int32_t sequence = op.seq_of_row.row<int32_t>(0)[r],
+                    position = op.positions.row<int32_t>(0)[r];
       if (sequence < 0) continue;
       auto* block = block_data<std::byte>(op.cache, sequence, position / kKvBlock);
       for (int32_t h = 0; h < op.cache.heads; ++h) {
         const int32_t token = position % kKvBlock;
-        store_row(op.k.row<float>(r) + int64_t{h} * d, block, k_offset(op.cache, h, token), d, dtype);
-        store_row(op.v.row<float>(r) + int64_t{h} * d, block, v_offset(op.cache, h, token), d, dtype);
+        store_row(op.k.row<float>(r) + int64_t{h} * d, block, k_offset(op.cache, h, token), d,
+                  dtype);
+        store_row(op.v.row<float>(r) + int64_t{h} * d, block, v_offset(op.cache, h, token), d,
+                  dtype);
       }
     }
   });
@@ -158,7 +164,8 @@ void cpu_append(Stream& stream, const kv::KvAppend& op, DType dtype) {
 
 void cpu_attend(Stream& stream, const kv::Attend& op, DType dtype) {
   EXODE_CHECK(op.q.dtype == DType::kF32, "cpu kernels take f32 activations");
-  EXODE_CHECK(op.cache.head_dim % 16 == 0, "attention on the cpu needs head_dim to be a multiple of 16");
+  EXODE_CHECK(op.cache.head_dim % 16 == 0,
+              "attention on the cpu needs head_dim to be a multiple of 16");
   const int32_t heads = op.q.cols() / op.cache.head_dim;
   stream.pool().parallel_for(op.q.rows() * heads, 1, [&](int32_t begin, int32_t end) {
     for (int32_t i = begin; i < end; ++i) {

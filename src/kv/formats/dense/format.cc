@@ -6,7 +6,8 @@ namespace {
 
 template <DType kType>
 size_t block_bytes(const KvGeometry& g) {
-  return size_t{2} * static_cast<size_t>(g.heads) * kKvBlock * static_cast<size_t>(g.head_dim) * dtype_bytes(kType);
+  return size_t{2} * static_cast<size_t>(g.heads) * kKvBlock * static_cast<size_t>(g.head_dim) *
+         dtype_bytes(kType);
 }
 
 template <DType kType>
@@ -16,10 +17,18 @@ KvFormat make_format() {
   f.name = dtype_name(kType);
   f.block_bytes = block_bytes<kType>;
   const auto ref = static_cast<size_t>(Backend::kRef), cpu = static_cast<size_t>(Backend::kCpu);
-  f.append[ref].launch = [](Stream& s, const kv::KvAppend& op, Scratch) { kv_dense::ref_append(s, op, kType); };
-  f.attend[ref].launch = [](Stream& s, const kv::Attend& op, Scratch) { kv_dense::ref_attend(s, op, kType); };
-  f.append[cpu].launch = [](Stream& s, const kv::KvAppend& op, Scratch) { kv_dense::cpu_append(s, op, kType); };
-  f.attend[cpu].launch = [](Stream& s, const kv::Attend& op, Scratch) { kv_dense::cpu_attend(s, op, kType); };
+  f.append[ref].launch = [](Stream& s, const kv::KvAppend& op, Scratch) {
+    kv_dense::ref_append(s, op, kType);
+  };
+  f.attend[ref].launch = [](Stream& s, const kv::Attend& op, Scratch) {
+    kv_dense::ref_attend(s, op, kType);
+  };
+  f.append[cpu].launch = [](Stream& s, const kv::KvAppend& op, Scratch) {
+    kv_dense::cpu_append(s, op, kType);
+  };
+  f.attend[cpu].launch = [](Stream& s, const kv::Attend& op, Scratch) {
+    kv_dense::cpu_attend(s, op, kType);
+  };
   return f;
 }
 
