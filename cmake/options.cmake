@@ -41,8 +41,12 @@ endif()
 if(EXODE_WITH_CUDA)
   set(CMAKE_CUDA_ARCHITECTURES ${EXODE_CUDA_ARCHS})
   enable_language(CUDA)
-  set(CMAKE_CUDA_STANDARD 20)
+  # CMake 3.25 does not know that nvcc takes C++20.
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+  # 554: a conversion operator template that its own instantiation cannot use (tensor/tensor.h).
+  add_compile_options($<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=554>)
 endif()
 
 # One nvcc can take 4 GB and one link holds the whole program: keep both single on small machines.

@@ -4,21 +4,23 @@
 
 #include <cstdint>
 
+#include "base/host_device.h"
+
 namespace exode {
 
-inline uint64_t mix64(uint64_t x) {
+EXODE_HOST_DEVICE inline uint64_t mix64(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
 }
 
-inline uint64_t random_bits(uint64_t key, uint64_t counter) {
+EXODE_HOST_DEVICE inline uint64_t random_bits(uint64_t key, uint64_t counter) {
   return mix64(mix64(key) ^ (counter * 0xd1342543de82ef95u));
 }
 
 // Uniform in [0, 1) with 24 bits, exact in float.
-inline float random_unit(uint64_t key, uint64_t counter) {
+EXODE_HOST_DEVICE inline float random_unit(uint64_t key, uint64_t counter) {
   return static_cast<float>(random_bits(key, counter) >> 40) * 0x1p-24f;
 }
 

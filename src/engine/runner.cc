@@ -38,6 +38,7 @@ Status check_config(const EngineConfig& c) {
 
 Result<OpTable> ops_of(const Device& device) {
   if (device.backend() == Backend::kCpu) return cpu_ops(device.caps());
+  if (device.backend() == Backend::kCuda) return cuda_ops(device.caps());
   return unsupported(fmt::format("no op table for device {}", device.caps().name));
 }
 

@@ -16,6 +16,7 @@
 // within f32 rounding (tests bound it at 1e-4).
 #pragma once
 
+#include "base/host_device.h"
 #include "ops/op.h"
 #include "ops/rows.h"
 
@@ -25,9 +26,9 @@ inline constexpr int32_t kGdnChunk = 64;
 
 struct GdnShape {
   int32_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
-  int32_t key_width() const { return key_heads * key_dim; }
-  int32_t value_width() const { return value_heads * value_dim; }
-  int32_t conv_channels() const { return 2 * key_width() + value_width(); }
+  EXODE_HOST_DEVICE int32_t key_width() const { return key_heads * key_dim; }
+  EXODE_HOST_DEVICE int32_t value_width() const { return value_heads * value_dim; }
+  EXODE_HOST_DEVICE int32_t conv_channels() const { return 2 * key_width() + value_width(); }
 };
 
 // The recurrent state of one layer for all slots.

@@ -35,5 +35,6 @@ const Kernel<Op>& kernel_for(const OpTable& table, const Op&) {
 
 OpTable ref_ops(const DeviceCaps& caps);  // slow, obvious, double-accumulating: the judge in tests
 OpTable cpu_ops(const DeviceCaps& caps);
+OpTable cuda_ops(const DeviceCaps& caps);  // without kernels in builds without CUDA
 
 }  // namespace exode

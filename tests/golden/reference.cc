@@ -33,9 +33,15 @@ int64_t Reference::dim(const std::string& name, size_t axis) const {
   return tensors_.at(name).shape.at(axis);
 }
 
+std::string& test_device() {
+  static std::string device = "cpu";
+  return device;
+}
+
 EngineConfig engine_config(const std::string& model, int32_t chunk, DType dtype) {
   EngineConfig config;
   config.model = model;
+  config.device = test_device();
   config.dtype = dtype;
   config.threads = 2;
   config.max_num_batched_tokens = chunk;

@@ -23,6 +23,9 @@ class Reference {
   std::map<std::string, RawTensor> tensors_;
 };
 
+// What engine_config() opens: "cpu" unless the command line says otherwise.
+std::string& test_device();
+
 EngineConfig engine_config(const std::string& model, int32_t chunk, DType dtype = DType::kF32);
 
 // Logits of every position, [tokens, vocab].

@@ -1,21 +1,133 @@
-// CUDA device: reports what is there and refuses to run until every op has a CUDA kernel.
+// One CUDA device: memory from cudaMalloc until the seal, one stream, copies in stream order.
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+
+#include "device/cuda/cuda_check.h"
 #include "device/device.h"
 
 namespace exode {
+namespace {
+
+constexpr int kComputeMajorMin = 8;     // mma.sync with bf16, cp.async
+constexpr size_t kMargin = 512u << 20;  // left to the driver, the context and other programs
+
+Error cuda_error(cudaError_t status, const char* what) {
+  return unsupported(fmt::format("{}: {}; check the driver with nvidia-smi, or use --device cpu",
+                                 what, cudaGetErrorString(status)));
+}
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice(int ordinal, const cudaDeviceProp& properties, size_t memory_bytes)
+      : ordinal_(ordinal), stream_(static_cast<void*>(nullptr)) {
+    EXODE_CUDA_CHECK(cudaStreamCreateWithFlags(&native_, cudaStreamNonBlocking));
+    stream_ = Stream(static_cast<void*>(native_));
+    caps_.name = fmt::format("cuda:{} {}", ordinal, properties.name);
+    caps_.multiprocessors = properties.multiProcessorCount;
+    caps_.shared_bytes_per_block = static_cast<int32_t>(properties.sharedMemPerBlockOptin);
+    caps_.memory_bytes = memory_bytes;
+  }
+  ~CudaDevice() override { cudaStreamDestroy(native_); }
+
+  Backend backend() const override { return Backend::kCuda; }
+  const DeviceCaps& caps() const override { return caps_; }
+  Stream& stream() override { return stream_; }
+  void seal() override { sealed_ = true; }
+  size_t allocated_bytes() const override { return allocated_; }
+  void synchronize() override { EXODE_CUDA_CHECK(cudaStreamSynchronize(native_)); }
+
+  Result<Buffer> allocate(size_t bytes, std::string_view purpose) override {
+    if (sealed_) {
+      return Error{ErrorCode::kOutOfMemory,
+                   fmt::format("memory is sealed: {} ({} bytes) was not planned", purpose, bytes)};
+    }
+    // The limit counts here, so that a small card can be emulated on a large one.
+    if (bytes > caps_.memory_bytes - std::min(allocated_.load(), caps_.memory_bytes)) {
+      return Error{ErrorCode::kOutOfMemory,
+                   fmt::format("{} needs {:.2f} GiB, {:.2f} of {:.2f} GiB are taken", purpose,
+                               gib(bytes), gib(allocated_), gib(caps_.memory_bytes))};
+    }
+    void* data = nullptr;
+    const size_t padded = bytes + 256;  // kernels may load (never use) a little past the end
+    if (const cudaError_t status = cudaMalloc(&data, padded); status != cudaSuccess) {
+      return Error{ErrorCode::kOutOfMemory,
+                   fmt::format("{}: the driver refused {:.2f} GiB: {}", purpose, gib(bytes),
+                               cudaGetErrorString(status))};
+    }
+    EXODE_CUDA_CHECK(cudaMemsetAsync(data, 0, padded, native_));
+    allocated_ += bytes;
+    return Buffer(static_cast<std::byte*>(data), bytes, this,
+                  [](void* self, std::byte* p, size_t n) {
+                    static_cast<CudaDevice*>(self)->allocated_ -= n;
+                    cudaFree(p);
+                  });
+  }
+
+  void copy_in(std::span<std::byte> device, std::span<const std::byte> host) override {
+    EXODE_CHECK(device.size() >= host.size(), "copy past the end of a device buffer");
+    if (host.empty()) return;
+    EXODE_CUDA_CHECK(
+        cudaMemcpyAsync(device.data(), host.data(), host.size(), cudaMemcpyHostToDevice, native_));
+    synchronize();  // the caller may reuse its memory at once
+  }
+  void copy_out(std::span<std::byte> host, std::span<const std::byte> device) override {
+    EXODE_CHECK(host.size() >= device.size(), "copy past the end of a host buffer");
+    if (device.empty()) return;
+    EXODE_CUDA_CHECK(cudaMemcpyAsync(host.data(), device.data(), device.size(),
+                                     cudaMemcpyDeviceToHost, native_));
+    synchronize();
+  }
+
+ private:
+  static double gib(size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
+
+  int ordinal_;
+  cudaStream_t native_ = nullptr;
+  Stream stream_;
+  DeviceCaps caps_;
+  bool sealed_ = false;
+  std::atomic<size_t> allocated_ = 0;
+};
+
+Result<int> parse_ordinal(const std::string& name, int count) {
+  if (name == "cuda") return 0;
+  int ordinal = -1;
+  const char* end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(name.data() + 5, end, ordinal);
+  if (error != std::errc() || rest != end || ordinal < 0 || ordinal >= count) {
+    return invalid(fmt::format("--device {}: this machine has cuda:0 to cuda:{}", name, count - 1));
+  }
+  return ordinal;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Device>> open_cuda_device(const DeviceOptions& options) {
   int count = 0;
   if (const cudaError_t status = cudaGetDeviceCount(&count); status != cudaSuccess) {
-    return unsupported(
-        fmt::format("no usable CUDA device: {}; use --device cpu", cudaGetErrorString(status)));
+    return cuda_error(status, "no usable CUDA device");
   }
-  return unsupported(fmt::format(
-      "{} CUDA device(s) found, but '{}' cannot run models yet: the op table has no CUDA kernels; "
-      "use --device cpu",
-      count, options.name));
+  EXODE_ASSIGN(const int ordinal, parse_ordinal(options.name, count));
+  if (const cudaError_t status = cudaSetDevice(ordinal); status != cudaSuccess) {
+    return cuda_error(status, "the CUDA device cannot be opened");
+  }
+  cudaDeviceProp properties{};
+  EXODE_CUDA_CHECK(cudaGetDeviceProperties(&properties, ordinal));
+  if (properties.major < kComputeMajorMin) {
+    return unsupported(
+        fmt::format("{} has compute capability {}.{}; 8.0 (Ampere) or newer is "
+                    "needed; use --device cpu",
+                    properties.name, properties.major, properties.minor));
+  }
+  size_t free_bytes = 0, total_bytes = 0;
+  EXODE_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
+  const size_t usable = free_bytes - std::min(free_bytes, kMargin);
+  const size_t limit = options.memory_limit > 0 ? std::min(options.memory_limit, usable) : usable;
+  return std::unique_ptr<Device>(std::make_unique<CudaDevice>(ordinal, properties, limit));
 }
 
 }  // namespace exode

@@ -29,6 +29,7 @@ KvFormat make_format() {
   f.attend[cpu].launch = [](Stream& s, const kv::Attend& op, Scratch) {
     kv_dense::cpu_attend(s, op, kType);
   };
+  kv_dense::add_cuda_kernels(f, kType);
   return f;
 }
 

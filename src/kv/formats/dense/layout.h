@@ -29,5 +29,6 @@ void ref_append(Stream&, const kv::KvAppend&, DType);
 void ref_attend(Stream&, const kv::Attend&, DType);
 void cpu_append(Stream&, const kv::KvAppend&, DType);
 void cpu_attend(Stream&, const kv::Attend&, DType);
+void add_cuda_kernels(KvFormat& format, DType dtype);  // nothing in builds without CUDA
 
 }  // namespace exode::kv_dense

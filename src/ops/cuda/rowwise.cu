@@ -1,0 +1,211 @@
+// Element-wise and per-row CUDA kernels: one block per row, f32 activations.
+#include "ops/cuda/common.cuh"
+
+namespace exode::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+struct DenseTable {
+  const void* data;
+  int64_t stride;
+  DType dtype;
+  __device__ float at(int64_t row, int64_t col) const {
+    const int64_t i = row * stride + col;
+    if (dtype == DType::kF32) return static_cast<const float*>(data)[i];
+    if (dtype == DType::kBF16) return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[i]);
+    return __half2float(static_cast<const __half*>(data)[i]);
+  }
+};
+
+__global__ void embedding(const int32_t* tokens, DenseTable table, Rows out, int width,
+                          float scale) {
+  const int32_t token = tokens[blockIdx.x];
+  for (int c = threadIdx.x; c < width; c += blockDim.x) {
+    out.row(blockIdx.x)[c] = token < 0 ? 0.0f : table.at(token, c) * scale;
+  }
+}
+
+// residual == null: normalise x. Else residual += x first and normalise that.
+__global__ void rms_norm(ConstRows x, Rows residual, const float* weight, Rows out, int width,
+                         float eps, float bias) {
+  __shared__ float shared[kWarp];
+  const float* in = x.row(blockIdx.x);
+  float* kept = residual.data == nullptr ? nullptr : residual.row(blockIdx.x);
+  float sum = 0;
+  for (int c = threadIdx.x; c < width; c += blockDim.x) {
+    float value = in[c];
+    if (kept != nullptr) kept[c] = value = kept[c] + value;
+    sum += value * value;
+  }
+  const float scale = rsqrtf(block_sum(sum, shared) / static_cast<float>(width) + eps);
+  const float* source = kept != nullptr ? kept : in;
+  for (int c = threadIdx.x; c < width; c += blockDim.x) {
+    out.row(blockIdx.x)[c] = source[c] * scale * (weight[c] + bias);
+  }
+}
+
+__global__ void swiglu(ConstRows gate_up, Rows out, int width) {
+  const int c = blockIdx.x * blockDim.x + threadIdx.x;
+  if (c >= width) return;
+  const float* in = gate_up.row(blockIdx.y);
+  out.row(blockIdx.y)[c] = silu(in[c]) * in[width + c];
+}
+
+__global__ void sigmoid_gate(Rows x, ConstRows gate, int width) {
+  const int c = blockIdx.x * blockDim.x + threadIdx.x;
+  if (c < width) x.row(blockIdx.y)[c] *= sigmoid(gate.row(blockIdx.y)[c]);
+}
+
+// gate == null: out += x. Else out += sigmoid(gate[row]) x.
+__global__ void add(Rows out, ConstRows x, ConstRows gate, int width) {
+  const int c = blockIdx.x * blockDim.x + threadIdx.x;
+  if (c >= width) return;
+  const float factor = gate.data == nullptr ? 1.0f : sigmoid(gate.row(blockIdx.y)[0]);
+  out.row(blockIdx.y)[c] += factor * x.row(blockIdx.y)[c];
+}
+
+__global__ void gather_rows(ConstRows x, const int32_t* index, Rows out, int width) {
+  const int c = blockIdx.x * blockDim.x + threadIdx.x;
+  if (c >= width) return;
+  const int32_t row = index[blockIdx.y];
+  out.row(blockIdx.y)[c] = row < 0 ? 0.0f : x.row(row)[c];
+}
+
+// One warp per (row, head).
+__global__ void gated_rms_norm(ConstRows x, ConstRows gate, const float* weight, Rows out,
+                               int heads, int dim, float eps, int tasks) {
+  const int task = (blockIdx.x * blockDim.x + threadIdx.x) / kWarp;
+  if (task >= tasks) return;
+  const int row = task / heads, first = task % heads * dim, lane = threadIdx.x % kWarp;
+  const float* in = x.row(row) + first;
+  float sum = 0;
+  for (int i = lane; i < dim; i += kWarp) sum += in[i] * in[i];
+  const float scale = rsqrtf(warp_sum(sum) / static_cast<float>(dim) + eps);
+  for (int i = lane; i < dim; i += kWarp) {
+    out.row(row)[first + i] = weight[i] * in[i] * scale * silu(gate.row(row)[first + i]);
+  }
+}
+
+struct Rope {
+  const float* inv_freq;
+  const int32_t* positions;
+  int half, dim;
+  float eps, weight_bias, scale;
+};
+
+// One warp per (row, head) of q or k.
+__global__ void norm_rope(Rows x, const float* weight, Rope p, int heads, int tasks) {
+  const int task = (blockIdx.x * blockDim.x + threadIdx.x) / kWarp;
+  if (task >= tasks) return;
+  const int row = task / heads, lane = threadIdx.x % kWarp;
+  const int32_t position = p.positions[row];
+  if (position < 0) return;
+  float* head = x.row(row) + task % heads * p.dim;
+  float norm = 1;
+  if (weight != nullptr) {
+    float sum = 0;
+    for (int i = lane; i < p.dim; i += kWarp) sum += head[i] * head[i];
+    norm = rsqrtf(warp_sum(sum) / static_cast<float>(p.dim) + p.eps);
+  }
+  const auto normed = [&](int i) {
+    return weight == nullptr ? head[i] : head[i] * norm * (weight[i] + p.weight_bias);
+  };
+  for (int j = lane; j < p.half; j += kWarp) {
+    float sine, cosine;
+    sincosf(static_cast<float>(position) * p.inv_freq[j], &sine, &cosine);
+    sine *= p.scale;
+    cosine *= p.scale;
+    const float a = normed(j), b = normed(j + p.half);
+    head[j] = a * cosine - b * sine;
+    head[j + p.half] = b * cosine + a * sine;
+  }
+  for (int i = 2 * p.half + lane; i < p.dim; i += kWarp) head[i] = normed(i);
+}
+
+dim3 grid_2d(int32_t width, int32_t rows) {
+  return {blocks_for(width, kThreads), static_cast<unsigned>(rows)};
+}
+
+void launch_norm_rope(Stream& stream, const TensorView& x, const ConstTensorView& weight,
+                      const Rope& rope) {
+  const int heads = x.cols() / rope.dim, tasks = x.rows() * heads;
+  norm_rope<<<blocks_for(int64_t{tasks} * kWarp, kThreads), kThreads, 0, native(stream)>>>(
+      rows_of(x), weight.empty() ? nullptr : weight.row<float>(0), rope, heads, tasks);
+  launched();
+}
+
+}  // namespace
+
+void launch(Stream& stream, const ops::Embedding& op, Scratch) {
+  const DenseTable table{op.table.codes.data, op.table.codes.row_stride, op.table.codes.dtype};
+  embedding<<<static_cast<unsigned>(op.out.rows()), kThreads, 0, native(stream)>>>(
+      ints(op.tokens), table, rows_of(op.out), op.out.cols(), op.scale);
+  launched();
+}
+
+void launch(Stream& stream, const ops::RmsNorm& op, Scratch) {
+  rms_norm<<<static_cast<unsigned>(op.x.rows()), kThreads, 0, native(stream)>>>(
+      rows_of(op.x), Rows{}, op.weight.row<float>(0), rows_of(op.out), op.x.cols(), op.eps,
+      op.weight_bias);
+  launched();
+}
+
+void launch(Stream& stream, const ops::AddRmsNorm& op, Scratch) {
+  rms_norm<<<static_cast<unsigned>(op.out.rows()), kThreads, 0, native(stream)>>>(
+      rows_of(op.delta), rows_of(op.residual), op.weight.row<float>(0), rows_of(op.out),
+      op.out.cols(), op.eps, op.weight_bias);
+  launched();
+}
+
+void launch(Stream& stream, const ops::SwiGlu& op, Scratch) {
+  swiglu<<<grid_2d(op.out.cols(), op.out.rows()), kThreads, 0, native(stream)>>>(
+      rows_of(op.gate_up), rows_of(op.out), op.out.cols());
+  launched();
+}
+
+void launch(Stream& stream, const ops::SigmoidGate& op, Scratch) {
+  sigmoid_gate<<<grid_2d(op.x.cols(), op.x.rows()), kThreads, 0, native(stream)>>>(
+      rows_of(op.x), rows_of(op.gate), op.x.cols());
+  launched();
+}
+
+void launch(Stream& stream, const ops::AddGated& op, Scratch) {
+  add<<<grid_2d(op.out.cols(), op.out.rows()), kThreads, 0, native(stream)>>>(
+      rows_of(op.out), rows_of(op.x), rows_of(op.gate_logit), op.out.cols());
+  launched();
+}
+
+void launch(Stream& stream, const ops::Add& op, Scratch) {
+  add<<<grid_2d(op.x.cols(), op.x.rows()), kThreads, 0, native(stream)>>>(
+      rows_of(op.x), rows_of(op.delta), ConstRows{}, op.x.cols());
+  launched();
+}
+
+void launch(Stream& stream, const ops::GatherRows& op, Scratch) {
+  gather_rows<<<grid_2d(op.out.cols(), op.out.rows()), kThreads, 0, native(stream)>>>(
+      rows_of(op.x), ints(op.index), rows_of(op.out), op.out.cols());
+  launched();
+}
+
+void launch(Stream& stream, const ops::GatedRmsNorm& op, Scratch) {
+  const int dim = op.weight.rows(), heads = op.x.cols() / dim, tasks = op.x.rows() * heads;
+  gated_rms_norm<<<blocks_for(int64_t{tasks} * kWarp, kThreads), kThreads, 0, native(stream)>>>(
+      rows_of(op.x), rows_of(op.gate), op.weight.row<float>(0), rows_of(op.out), heads, dim, op.eps,
+      tasks);
+  launched();
+}
+
+void launch(Stream& stream, const ops::QkNormRope& op, Scratch) {
+  const Rope rope{op.inv_freq.row<float>(0),
+                  ints(op.positions),
+                  op.inv_freq.rows(),
+                  op.head_dim,
+                  op.eps,
+                  op.weight_bias,
+                  op.rope_scale};
+  launch_norm_rope(stream, op.q, op.q_weight, rope);
+  launch_norm_rope(stream, op.k, op.k_weight, rope);
+}
+
+}  // namespace exode::cuda
