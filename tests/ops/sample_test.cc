@@ -2,6 +2,8 @@
 
 #include <limits>
 #include <map>
+#include <numeric>
+#include <set>
 
 #include "ops/harness.h"
 
@@ -13,15 +15,21 @@ struct Draw {
   std::vector<ops::TokenCount> history;
   std::vector<ops::TokenBias> bias;
 
-  std::vector<int32_t> run(OpRunner& op, const std::vector<float>& logits, int32_t vocab, int32_t limit) const {
+  std::vector<int32_t> run(OpRunner& op, const std::vector<float>& logits, int32_t vocab,
+                           int32_t limit) const {
     const auto n = static_cast<int32_t>(rows.size());
     HostTensor l = HostTensor(DType::kF32, {n, vocab}).fill_values(logits);
     std::vector<int32_t> next(rows.size(), -7);
     const auto bytes = [](const auto& v) {
       const auto size = static_cast<int32_t>(v.size() * sizeof(v[0]));
-      return ConstTensorView(dense_view(reinterpret_cast<const std::byte*>(v.data()), DType::kU8, {size}));
+      return ConstTensorView(
+          dense_view(reinterpret_cast<const std::byte*>(v.data()), DType::kU8, {size}));
     };
-    op(ops::Sample{.logits = l.view(), .rows = bytes(rows), .history = bytes(history), .bias = bytes(bias), .vocab_limit = limit,
+    op(ops::Sample{.logits = l.view(),
+                   .rows = bytes(rows),
+                   .history = bytes(history),
+                   .bias = bytes(bias),
+                   .vocab_limit = limit,
                    .next_token = dense_view(next.data(), DType::kI32, {n})});
     return next;
   }
@@ -54,7 +62,8 @@ TEST_P(SampleTest, NanAndInfinityNeverLeaveTheVocabulary) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   for (float t : {0.0f, 1.0f}) {
     EXPECT_EQ((Draw{{row(t)}, {}, {}}.run(op_, {NAN, NAN, NAN}, 3, 3)), std::vector<int32_t>{0});
-    EXPECT_EQ((Draw{{row(t)}, {}, {}}.run(op_, {-kInf, -kInf, -kInf}, 3, 3)), std::vector<int32_t>{0});
+    EXPECT_EQ((Draw{{row(t)}, {}, {}}.run(op_, {-kInf, -kInf, -kInf}, 3, 3)),
+              std::vector<int32_t>{0});
     EXPECT_EQ((Draw{{row(t)}, {}, {}}.run(op_, {NAN, 1, -kInf}, 3, 3)), std::vector<int32_t>{1});
   }
 }
@@ -70,7 +79,8 @@ TEST_P(SampleTest, BiasAndPenaltiesShiftTheArgMax) {
   EXPECT_EQ((Draw{{r}, {{0, 0}}, {}}.run(op_, logits, 4, 4)), std::vector<int32_t>{1});
   r.repetition = 1;
   r.presence = 1;
-  EXPECT_EQ((Draw{{r}, {{0, 0}}, {}}.run(op_, logits, 4, 4)), std::vector<int32_t>{0}) << "prompt tokens have no presence";
+  EXPECT_EQ((Draw{{r}, {{0, 0}}, {}}.run(op_, logits, 4, 4)), std::vector<int32_t>{0})
+      << "prompt tokens have no presence";
   EXPECT_EQ((Draw{{r}, {{0, 1}}, {}}.run(op_, logits, 4, 4)), std::vector<int32_t>{1});
   r.presence = 0;
   r.frequency = 0.2f;
@@ -92,7 +102,8 @@ TEST_P(SampleTest, SeedAndPositionDecideNotTheRow) {
 
 TEST_P(SampleTest, RestrictionsKeepExactlyTheRightIds) {
   // Probabilities .5 .25 .15 .06 .04
-  const std::vector<float> logits{std::log(.25f), std::log(.5f), std::log(.04f), std::log(.15f), std::log(.06f)};
+  const std::vector<float> logits{std::log(.25f), std::log(.5f), std::log(.04f), std::log(.15f),
+                                  std::log(.06f)};
   const auto seen = [&](auto change) {
     std::map<int32_t, int> counts;
     for (uint64_t i = 0; i < 3000; ++i) {
@@ -125,7 +136,8 @@ TEST(SampleCpu, FrequenciesMatchTheProbabilities) {
   for (size_t i = 0; i < p.size(); ++i) total += p[i] = std::exp(logits[i] / temperature);
   std::vector<int> counts(kVocab);
   for (uint64_t i = 0; i < kDraws; ++i) {
-    ++counts[static_cast<size_t>(Draw{{row(temperature, 77, i)}, {}, {}}.run(cpu, logits, kVocab, kVocab)[0])];
+    ++counts[static_cast<size_t>(
+        Draw{{row(temperature, 77, i)}, {}, {}}.run(cpu, logits, kVocab, kVocab)[0])];
   }
   double chi = 0;
   for (size_t i = 0; i < p.size(); ++i) {
@@ -146,9 +158,115 @@ TEST(SampleCpu, EqualsTheReferenceOnLargeVocabularies) {
     r.min_p = i % 5 == 0 ? 0.02f : 0.0f;
     const Draw draw{{r}, {}, {}};
     const std::vector<float> logits = random_logits(kVocab, i, 6);
-    different += draw.run(cpu, logits, kVocab, kVocab) != draw.run(ref, logits, kVocab, kVocab) ? 1 : 0;
+    different +=
+        draw.run(cpu, logits, kVocab, kVocab) != draw.run(ref, logits, kVocab, kVocab) ? 1 : 0;
   }
   EXPECT_LE(different, 1) << "only a draw on the border of two ids may differ";
+}
+
+// More ids than one chunk of the CPU kernel, many of them equal.
+TEST_P(SampleTest, TiesAtTheCutGoToTheLowerIds) {
+  std::vector<float> logits(700, 1.0f);
+  logits[5] = logits[300] = -1;
+  const auto seen = [&](auto change) {
+    Draw draw;
+    std::vector<float> all;
+    for (uint64_t i = 0; i < 400; ++i) {
+      draw.rows.push_back(row(1, 3, i));
+      change(draw.rows.back());
+      all.insert(all.end(), logits.begin(), logits.end());
+    }
+    const std::vector<int32_t> ids = draw.run(op_, all, 700, 690);
+    return std::set<int32_t>(ids.begin(), ids.end());
+  };
+  EXPECT_EQ(seen([](auto& r) { r.top_k = 3; }), (std::set<int32_t>{0, 1, 2}));
+  EXPECT_EQ(seen([](auto& r) { r.top_k = 6; }), (std::set<int32_t>{0, 1, 2, 3, 4, 6}));
+  EXPECT_EQ(seen([](auto& r) { r.top_p = 6.5f / 688; }), (std::set<int32_t>{0, 1, 2, 3, 4, 6, 7}));
+  EXPECT_EQ(seen([](auto& r) {
+              r.top_k = 8;
+              r.top_p = 0.2f;
+            }),
+            (std::set<int32_t>{0, 1}));
+  const std::set<int32_t> unequal = seen([](auto& r) { r.min_p = 0.5f; });
+  EXPECT_FALSE(unequal.contains(5) || unequal.contains(300));
+  EXPECT_GT(unequal.size(), 250u);
+  EXPECT_LT(*seen([](auto&) {}).rbegin(), 690);
+}
+
+TEST_P(SampleTest, ExtremeParametersStillDraw) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  const std::vector<float> logits{1, kInf, 3, -kInf};
+  EXPECT_EQ((Draw{{row(1)}, {}, {}}.run(op_, logits, 4, 4)), std::vector<int32_t>{1});
+  ops::SampleRow r = row(1);
+  r.min_p = 2;
+  EXPECT_EQ((Draw{{r}, {}, {}}.run(op_, {1, 2, 3}, 3, 3)), std::vector<int32_t>{2});
+  r = row(1e-30f);
+  EXPECT_EQ((Draw{{r}, {}, {}}.run(op_, {1, 2, 3}, 3, 3)), std::vector<int32_t>{2});
+  r = row(1);
+  r.top_p = 0;
+  EXPECT_EQ((Draw{{r}, {}, {}}.run(op_, {1, 2, 3}, 3, 3)), std::vector<int32_t>{2});
+  r = row(1, 0, 7);
+  r.top_k = 100;
+  EXPECT_EQ((Draw{{r}, {}, {}}.run(op_, {1, NAN, -kInf}, 3, 3)), std::vector<int32_t>{0});
+}
+
+// Vocabulary and distribution of a real model: a few likely ids, a long tail.
+TEST(SampleCpu, EqualsTheReferenceOnARealVocabulary) {
+  OpRunner ref(Backend::kRef), cpu(Backend::kCpu, 2);
+  constexpr int32_t kVocab = 151'936, kLimit = 151'669;
+  std::vector<float> logits = random_logits(kVocab, 4, 1);
+  for (float& l : logits) l = -2 * std::log(-std::log(0.5f + 0.4999f * l));
+  const float temperatures[] = {0.2f, 0.7f, 1, 1.5f, 6};
+  int different = 0;
+  for (uint64_t i = 0; i < 15; ++i) {
+    ops::SampleRow r = row(temperatures[i % 5], 100 + i, i);
+    if (i < 10) r.top_p = 0.9f;
+    if (i >= 5) r.top_k = 40;
+    const Draw draw{{r}, {}, {}};
+    different += draw.run(cpu, logits, kVocab, kLimit) != draw.run(ref, logits, kVocab, kLimit);
+  }
+  EXPECT_EQ(different, 0);
+}
+
+TEST(SampleCpu, RestrictedFrequenciesMatchTheProbabilities) {
+  constexpr int32_t kVocab = 1000, kDraws = 20'000, kKept = 30;
+  std::vector<float> logits = random_logits(kVocab, 11, 3);
+  std::vector<int32_t> order(kVocab);
+  std::iota(order.begin(), order.end(), 0);
+  const auto at = [&](int32_t id) { return logits[static_cast<size_t>(id)]; };
+  std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return at(a) > at(b); });
+  double total = 0;
+  for (int32_t i = 0; i < kKept; ++i) total += std::exp(at(order[static_cast<size_t>(i)]));
+  std::map<int32_t, int> counts;
+  OpRunner cpu(Backend::kCpu);
+  for (uint64_t i = 0; i < kDraws; ++i) {
+    ops::SampleRow r = row(1, 21, i);
+    r.top_k = kKept;
+    ++counts[Draw{{r}, {}, {}}.run(cpu, logits, kVocab, kVocab)[0]];
+  }
+  double chi = 0;
+  int drawn = 0;
+  for (int32_t i = 0; i < kKept; ++i) {
+    const int32_t id = order[static_cast<size_t>(i)];
+    const double expected = std::exp(at(id)) / total * kDraws;
+    chi += (counts[id] - expected) * (counts[id] - expected) / expected;
+    drawn += counts[id];
+  }
+  EXPECT_EQ(drawn, kDraws);
+  EXPECT_LT(chi, 58.3);  // 29 degrees of freedom, p = 0.001
+}
+
+TEST(SampleCpu, ThreadsDoNotChangeTheDraw) {
+  Draw draw;
+  std::vector<float> logits;
+  for (uint64_t i = 0; i < 7; ++i) {
+    draw.rows.push_back(row(1, i, 5));
+    draw.rows.back().top_p = i % 2 == 0 ? 0.8f : 1.0f;
+    const std::vector<float> one = random_logits(3000, i);
+    logits.insert(logits.end(), one.begin(), one.end());
+  }
+  OpRunner single(Backend::kCpu, 1), many(Backend::kCpu, 3);
+  EXPECT_EQ(draw.run(single, logits, 3000, 3000), draw.run(many, logits, 3000, 3000));
 }
 
 }  // namespace

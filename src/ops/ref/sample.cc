@@ -51,7 +51,7 @@ std::vector<int32_t> kept_ids(const std::vector<double>& probability, const ops:
     order.resize(std::max<size_t>(count, 1));
   }
   const double floor = p.min_p * at(order[0]);
-  while (at(order.back()) < floor) order.pop_back();
+  while (order.size() > 1 && at(order.back()) < floor) order.pop_back();
   return order;
 }
 
