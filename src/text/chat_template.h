@@ -7,8 +7,10 @@
 //   auto spans = tmpl.render({{"messages", messages}, {"add_generation_prompt", true}});
 #pragma once
 
+#include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +19,10 @@
 #include "text/tokenizer.h"
 
 namespace exode::text {
+
+struct RenderOptions {
+  std::optional<std::tm> now;  // what strftime_now formats; the local time when absent
+};
 
 class ChatTemplate {
  public:
@@ -34,7 +40,8 @@ class ChatTemplate {
   // any chat_template_kwargs. Strings that come from it are data spans, template text is literal.
   // kInvalidArgument with the template's own text for raise_exception, with line and column for
   // errors inside the template; limits on steps, depth and output bytes are errors too.
-  Result<std::vector<Span>> render(const nlohmann::ordered_json& context) const;
+  Result<std::vector<Span>> render(const nlohmann::ordered_json& context,
+                                   const RenderOptions& options = {}) const;
   // Context variables the template reads but does not define.
   std::vector<std::string> variables() const;
 
