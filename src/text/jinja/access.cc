@@ -49,8 +49,9 @@ Value loop_attribute(Runtime& runtime, const Value& object, const Str& name) {
   if (n == "length") return Value::of(count);
   if (n == "revindex") return Value::of(count - index);
   if (n == "revindex0") return Value::of(count - index - 1);
-  if (n == "depth") return Value::of(int64_t{loop.depth} + 1);
-  if (n == "depth0") return Value::of(int64_t{loop.depth});
+  // Depth counts the levels of recursive loops, which templates cannot have.
+  if (n == "depth") return Value::of(int64_t{1});
+  if (n == "depth0") return Value::of(int64_t{0});
   if (n == "previtem" && index > 0) return loop.items[loop.index - 1];
   if (n == "nextitem" && index + 1 < count) return loop.items[loop.index + 1];
   return bind_method(runtime, object, name);

@@ -111,7 +111,7 @@ Value calculate(Runtime& runtime, Op op, const Value& a, const Value& b) {
   }
   if (b.is(Kind::kUndefined)) fail_undefined(b);
   if (op == Op::kAdd && a.is(Kind::kString) && b.is(Kind::kString)) {
-    return Value::of(concat(runtime, *a.str, *b.str));
+    return Value::of(add(runtime, *a.str, *b.str));
   }
   if (op == Op::kAdd && is_plain_list(a) && is_plain_list(b) && a.list->form == b.list->form) {
     List* out = runtime.list(a.list->form);

@@ -198,6 +198,11 @@ Value sum(Runtime& rt, const Value& input, const Args& args) {
   return total;
 }
 
+// select, reject and map take any false value, none too, for an empty list.
+std::span<const Value> iterate_lenient(Runtime& rt, const Value& input) {
+  return truthy(input) ? iterate(rt, input) : std::span<const Value>();
+}
+
 Args rest_of(const Args& args, size_t from) {
   Args rest;
   rest.named = args.named;
@@ -218,7 +223,7 @@ Value keep(Runtime& rt, const Value& input, const Args& args, bool by_attribute,
   }
   const Args rest = rest_of(args, at + 1);
   List* out = rt.list(Form::kGenerator);
-  for (const Value& item : iterate(rt, input)) {
+  for (const Value& item : iterate_lenient(rt, input)) {
     rt.charge(1);
     const Value value = by_attribute ? get_path(rt, item, args.positional[0]) : item;
     if ((test == nullptr ? truthy(value) : test->call(rt, value, rest)) == wanted) {
@@ -239,7 +244,7 @@ Value rejectattr(Runtime& rt, const Value& v, const Args& args) {
 Value map_attribute(Runtime& rt, const Value& input, const Args& args) {
   const auto [attribute, fallback] = take_args(args, "map", Names2{"attribute", "default"}, 1);
   List* out = rt.list(Form::kGenerator);
-  for (const Value& item : iterate(rt, input)) {
+  for (const Value& item : iterate_lenient(rt, input)) {
     rt.charge(1);
     const Value value = get_path(rt, item, attribute);
     const bool replace = value.is(Kind::kUndefined) && !fallback.is(Kind::kAbsent);
@@ -256,7 +261,7 @@ Value map(Runtime& rt, const Value& input, const Args& args) {
   const Args rest = rest_of(args, 1);
   List* out = rt.list(Form::kGenerator);
   // A filter may be map itself: the nesting of its names bounds the recursion.
-  for (const Value& item : iterate(rt, input)) {
+  for (const Value& item : iterate_lenient(rt, input)) {
     rt.charge(1);
     out->items.push_back(filter->call(rt, item, rest));
   }

@@ -29,7 +29,11 @@ Value string(Runtime& rt, const Value& input, const Args& args) {
   return Value::of(to_str(rt, input));
 }
 
-Value safe(Runtime& rt, const Value& input, const Args& args) { return string(rt, input, args); }
+// Nothing is escaped on output; but + with a safe string escapes the other operand.
+Value safe(Runtime& rt, const Value& input, const Args& args) {
+  bind_none(args, "safe");
+  return Value::of(make_safe(rt, *to_str(rt, input)));
+}
 
 Value trim_filter(Runtime& rt, const Value& input, const Args& args) {
   const auto [characters] = take_args(args, "trim", Names1{"chars"}, 0);

@@ -109,11 +109,10 @@ void Interpreter::run_for(const Stmt& stmt, Scope& scope) {
     run_body(stmt.otherwise, *open_scope(&scope));
     return;
   }
-  Loop* loop = runtime_.arena().make<Loop>(items, size_t{0}, loop_depth_);
+  Loop* loop = runtime_.arena().make<Loop>(items);
   Value loop_value;
   loop_value.kind = Kind::kLoop;
   loop_value.loop = loop;
-  ++loop_depth_;
   for (loop->index = 0; loop->index < items.size(); ++loop->index) {
     runtime_.charge(1);
     if (inner->captured) inner = open_scope(&scope);
@@ -123,7 +122,6 @@ void Interpreter::run_for(const Stmt& stmt, Scope& scope) {
     assign(stmt.target, items[loop->index], *inner);
     if (run_body(stmt.body, *inner) == Flow::kBreak) break;
   }
-  --loop_depth_;
 }
 
 void Interpreter::run_set(const Stmt& stmt, Scope& scope) {
@@ -224,12 +222,10 @@ Value Interpreter::call_macro(const Macro& macro, const Args& args) {
     }
     scope.set(parameter.symbol, value);
   }
-  const int loops_outside = std::exchange(loop_depth_, 0);
   TextBuilder text;
   TextBuilder* outer = std::exchange(out_, &text);
   run_body(definition.body, scope);
   out_ = outer;
-  loop_depth_ = loops_outside;
   --macro_depth_;
   return Value::of(text.finish(runtime_));
 }

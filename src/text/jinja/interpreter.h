@@ -89,7 +89,6 @@ class Interpreter {
   Position position_;
   int depth_ = 0;
   int macro_depth_ = 0;
-  int loop_depth_ = 0;
 };
 
 }  // namespace exode::text::jinja

@@ -10,7 +10,6 @@ namespace exode::text::jinja {
 struct Loop {
   std::span<const Value> items;
   size_t index = 0;
-  int depth = 0;  // for statements around this one
 };
 
 }  // namespace exode::text::jinja

@@ -61,6 +61,9 @@ class TextBuilder {
 const Str* substr(Runtime& runtime, const Str& str, size_t begin, size_t end);  // bytes
 const Str* part(Runtime& runtime, const Str& str, std::string_view inside);
 const Str* concat(Runtime& runtime, const Str& a, const Str& b);
+// The operator +, which escapes what it adds to a safe string.
+const Str* add(Runtime& runtime, const Str& a, const Str& b);
+const Str* make_safe(Runtime& runtime, const Str& str);
 
 // Python str() and repr().
 const Str* to_str(Runtime& runtime, const Value& value);

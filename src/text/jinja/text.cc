@@ -52,8 +52,38 @@ const Str* TextBuilder::finish(Runtime& runtime) const {
   return runtime.arena().make<Str>(text, true, std::span<const Mark>(marks, marks_.size()));
 }
 
+const Str* make_safe(Runtime& runtime, const Str& str) {
+  Str* out = runtime.arena().make<Str>(str);
+  out->safe = true;
+  return out;
+}
+
+const Str* escape_html(Runtime& runtime, const Str& str) {
+  if (str.safe) return &str;
+  runtime.charge_bytes(str.text.size());
+  TextBuilder out;
+  size_t begin = 0;
+  for (size_t at = 0; at < str.text.size(); ++at) {
+    constexpr std::string_view kSpecial = "&<>'\"";
+    constexpr std::string_view kEntities[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+    const size_t found = kSpecial.find(str.text[at]);
+    if (found == std::string_view::npos) continue;
+    out.append(*substr(runtime, str, begin, at));
+    out.append(kEntities[found], !substr(runtime, str, at, at + 1)->has_data());
+    begin = at + 1;
+  }
+  if (begin == 0) return &str;
+  out.append(*substr(runtime, str, begin, str.text.size()));
+  return out.finish(runtime);
+}
+
 const Str* substr(Runtime& runtime, const Str& str, size_t begin, size_t end) {
   if (begin == 0 && end == str.text.size()) return &str;
+  if (str.safe) {
+    Str plain = str;
+    plain.safe = false;
+    return make_safe(runtime, *substr(runtime, plain, begin, end));
+  }
   const std::string_view text = str.text.substr(begin, end - begin);
   if (str.marks.empty()) return runtime.view(text, str.literal);
   const auto after = [](size_t at, const Mark& mark) { return at < mark.end; };
@@ -73,6 +103,12 @@ const Str* substr(Runtime& runtime, const Str& str, size_t begin, size_t end) {
 const Str* part(Runtime& runtime, const Str& str, std::string_view inside) {
   const auto begin = static_cast<size_t>(inside.data() - str.text.data());
   return substr(runtime, str, begin, begin + inside.size());
+}
+
+const Str* add(Runtime& runtime, const Str& a, const Str& b) {
+  if (!a.safe && !b.safe) return concat(runtime, a, b);
+  const Str& left = *escape_html(runtime, a);
+  return make_safe(runtime, *concat(runtime, left, *escape_html(runtime, b)));
 }
 
 const Str* concat(Runtime& runtime, const Str& a, const Str& b) {

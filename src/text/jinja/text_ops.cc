@@ -37,7 +37,7 @@ List* split_space(Runtime& runtime, const Str& str, Int most) {
   std::string_view rest = trim_left(str.text);
   while (!rest.empty()) {
     if (most == 0) {
-      out->items.push_back(piece(runtime, str, trim_right(rest)));
+      out->items.push_back(piece(runtime, str, rest));
       return out;
     }
     size_t at = 0;
@@ -55,7 +55,7 @@ List* split_space_right(Runtime& runtime, const Str& str, Int most) {
   std::string_view rest = trim_right(str.text);
   while (!rest.empty()) {
     if (most == 0) {
-      out->items.push_back(piece(runtime, str, trim_left(rest)));
+      out->items.push_back(piece(runtime, str, rest));
       break;
     }
     size_t begin = rest.size();

@@ -29,6 +29,7 @@ struct Str {
   bool literal = true;    // meaningless when marks is not empty
   std::span<const Mark> marks = {};
   mutable int64_t points = -1;  // code points, -1: not counted yet
+  bool safe = false;  // through the filter `safe`: what + adds to it is escaped for HTML
 
   bool has_data() const { return !marks.empty() || !literal; }
   int64_t length() const;
