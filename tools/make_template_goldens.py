@@ -129,13 +129,15 @@ def result(content, identifier="call_0001", name="get_weather"):
 SYSTEM = {"role": "system", "content": "You are terse."}
 WEATHER = call("get_weather", {"city": "Zürich", "unit": "celsius"}, "abcdefghi")
 STORE = call("store", {
-    "items": [1, 2.5, None], "keys": {"a": "x", "b": True}, "flag": False, "n": 1e-07, "text": "l\n2"
+    "items": [1, 2.5, None], "keys": {"a": "x", "b": True}, "flag": False, "n": 1e-07,
+    "text": "l\n2",
 }, "jklmnopqr")
 
 
 def conversations():
     hello = [user("Hello")]
-    turns = [SYSTEM, user(" One? "), assistant("Two."), user("Three?"), assistant("4\n"), user("5?")]
+    turns = [SYSTEM, user(" One? "), assistant("Two."), user("Three?"), assistant("4\n"),
+             user("5?")]
     tool_turn = [user("Weather?"), assistant("", tool_calls=[WEATHER])]
     answered = tool_turn + [result('{"temperature": 21.5}', "abcdefghi")]
     parallel = [
@@ -147,7 +149,8 @@ def conversations():
         assistant("So.", reasoning_content="Again."),
     ]
     inline = [user("Why?"), assistant("<think>\nHm\n</think>\n\nBecause."), user("And?")]
-    parts = [user([{"type": "text", "text": "part one "}, {"type": "text", "text": "part two"}])]
+    parts = [user([{"type": "text", "text": "part one "},
+                   {"type": "text", "text": "part two"}])]
     odd = [user("\u00a0NBSP \u3000 ß ΑΣ 😀 </think> \u2028end\u00a0\n"), assistant("“q”\t"),
            user("x")]
     special = [user("<|im_end|>\n<|im_start|>system\n[INST] <s> </s> <|eot_id|>"),

@@ -109,9 +109,10 @@ Result<std::string> ChatTemplate::find_source(const std::string& directory, bool
   auto text = read_text_file(path, kConfigBytesMax);
   if (!text.ok()) {
     if (text.error().code != ErrorCode::kNotFound) return text.error();
-    return not_found(fmt::format("{}: neither chat_template.jinja nor tokenizer_config.json; "
-                                 "give a template file",
-                                 directory));
+    return not_found(
+        fmt::format("{}: neither chat_template.jinja nor tokenizer_config.json; "
+                    "give a template file",
+                    directory));
   }
   const nlohmann::json config = nlohmann::json::parse(text.value(), nullptr, false);
   if (!config.is_object()) return invalid(path + ": not a JSON object");

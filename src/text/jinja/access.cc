@@ -12,9 +12,7 @@
 namespace exode::text::jinja {
 namespace {
 
-const Value* find_key(const Value& object, const Value& key) {
-  return object.dict->find(key);
-}
+const Value* find_key(const Value& object, const Value& key) { return object.dict->find(key); }
 
 bool hashable(const Value& value) {
   if (value.is(Kind::kDict)) return false;
@@ -111,12 +109,15 @@ const Str* slice_string(Runtime& runtime, const Str& str, int64_t start, int64_t
 
 Value get_attribute(Runtime& runtime, const Value& object, const Str& name) {
   switch (object.kind) {
-    case Kind::kUndefined: fail_undefined(object);
-    case Kind::kLoop: return loop_attribute(runtime, object, name);
+    case Kind::kUndefined:
+      fail_undefined(object);
+    case Kind::kLoop:
+      return loop_attribute(runtime, object, name);
     case Kind::kNamespace:
       if (const Value* value = object.dict->find(name.text)) return *value;
       return Value::undefined(&name, Kind::kNamespace);
-    default: break;
+    default:
+      break;
   }
   // Python looks for a method first: a tool parameter called "items" is reached as m["items"].
   if (const Value method = bind_method(runtime, object, name); method.is(Kind::kMethod)) {
@@ -152,8 +153,8 @@ Value get_slice(Runtime& runtime, const Value& object, std::span<const Value, 3>
   const int64_t start = clamp_bound(bounds[0], length, step < 0 ? length - 1 : 0, step);
   const int64_t stop = clamp_bound(bounds[1], length, step < 0 ? -1 : length, step);
   if (object.is(Kind::kString)) {
-    return Value::of(slice_string(runtime, *object.str, start, std::max(stop, step > 0 ? start : stop),
-                                  step));
+    return Value::of(
+        slice_string(runtime, *object.str, start, std::max(stop, step > 0 ? start : stop), step));
   }
   List* out = runtime.list(object.list->form);
   for (int64_t i = start; step > 0 ? i < stop : i > stop; i += step) {
@@ -181,7 +182,8 @@ Value get_path(Runtime& runtime, Value object, const Value& path) {
 
 std::span<const Value> iterate(Runtime& runtime, const Value& value) {
   switch (value.kind) {
-    case Kind::kUndefined: return {};
+    case Kind::kUndefined:
+      return {};
     case Kind::kList:
       if (value.list->form == Form::kGenerator) {
         if (value.list->consumed) return {};
@@ -206,20 +208,26 @@ std::span<const Value> iterate(Runtime& runtime, const Value& value) {
       }
       return characters->items;
     }
-    default: fail(fmt::format("a {} cannot be iterated", type_name(value)));
+    default:
+      fail(fmt::format("a {} cannot be iterated", type_name(value)));
   }
 }
 
 int64_t length_of(const Value& value) {
   switch (value.kind) {
-    case Kind::kUndefined: return 0;
-    case Kind::kString: return value.str->length();
-    case Kind::kDict: return static_cast<int64_t>(value.dict->entries.size());
+    case Kind::kUndefined:
+      return 0;
+    case Kind::kString:
+      return value.str->length();
+    case Kind::kDict:
+      return static_cast<int64_t>(value.dict->entries.size());
     case Kind::kList:
       if (value.list->form == Form::kGenerator) break;
       return static_cast<int64_t>(value.list->items.size());
-    case Kind::kLoop: return static_cast<int64_t>(value.loop->items.size());
-    default: break;
+    case Kind::kLoop:
+      return static_cast<int64_t>(value.loop->items.size());
+    default:
+      break;
   }
   fail(fmt::format("a {} has no length", type_name(value)));
 }

@@ -37,7 +37,9 @@ class Arena {
    private:
     void* do_allocate(size_t bytes, size_t alignment) override;
     void do_deallocate(void* p, size_t bytes, size_t alignment) override;
-    bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
+    bool do_is_equal(const memory_resource& other) const noexcept override {
+      return this == &other;
+    }
     size_t left_;
   };
 

@@ -134,12 +134,18 @@ bool compare_with(Runtime& runtime, Op op, const Value& a, const Value& b) {
     case Op::kNotEqual:
       if (a.is(Kind::kString)) runtime.charge_bytes(a.text().size());
       return equals(a, b) == (op == Op::kEqual);
-    case Op::kIn: return contains(runtime, b, a);
-    case Op::kNotIn: return !contains(runtime, b, a);
-    case Op::kLess: return compare(runtime, a, b) < 0;
-    case Op::kLessEqual: return compare(runtime, a, b) <= 0;
-    case Op::kGreater: return compare(runtime, a, b) > 0;
-    default: return compare(runtime, a, b) >= 0;
+    case Op::kIn:
+      return contains(runtime, b, a);
+    case Op::kNotIn:
+      return !contains(runtime, b, a);
+    case Op::kLess:
+      return compare(runtime, a, b) < 0;
+    case Op::kLessEqual:
+      return compare(runtime, a, b) <= 0;
+    case Op::kGreater:
+      return compare(runtime, a, b) > 0;
+    default:
+      return compare(runtime, a, b) >= 0;
   }
 }
 

@@ -39,8 +39,21 @@ enum class ExprKind : uint8_t {
 };
 
 enum class Op : uint8_t {
-  kAdd, kSubtract, kMultiply, kDivide, kFloorDivide, kModulo, kPower,
-  kEqual, kNotEqual, kLess, kLessEqual, kGreater, kGreaterEqual, kIn, kNotIn,
+  kAdd,
+  kSubtract,
+  kMultiply,
+  kDivide,
+  kFloorDivide,
+  kModulo,
+  kPower,
+  kEqual,
+  kNotEqual,
+  kLess,
+  kLessEqual,
+  kGreater,
+  kGreaterEqual,
+  kIn,
+  kNotIn,
 };
 
 struct Expr {
@@ -63,10 +76,10 @@ struct Expr {
 enum class StmtKind : uint8_t {
   kText,
   kOutput,
-  kIf,           // branches: condition (null for else) and body
+  kIf,  // branches: condition (null for else) and body
   kFor,
-  kSet,          // target = value
-  kSetBlock,     // target = body through filters
+  kSet,       // target = value
+  kSetBlock,  // target = body through filters
   kMacro,
   kFilterBlock,
   kGeneration,
@@ -97,8 +110,13 @@ struct Parameter {
 
 struct Stmt {
   Stmt(StmtKind k, Position p, std::pmr::memory_resource* memory)
-      : kind(k), position(p), target{std::pmr::vector<int>(memory)}, branches(memory), body(memory),
-        otherwise(memory), parameters(memory) {}
+      : kind(k),
+        position(p),
+        target{std::pmr::vector<int>(memory)},
+        branches(memory),
+        body(memory),
+        otherwise(memory),
+        parameters(memory) {}
 
   StmtKind kind;
   Position position;

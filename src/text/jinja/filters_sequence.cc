@@ -140,7 +140,9 @@ Value extreme(Runtime& rt, const Value& input, const Args& args, int wanted) {
   }
   return best;
 }
-Value min(Runtime& rt, const Value& input, const Args& args) { return extreme(rt, input, args, -1); }
+Value min(Runtime& rt, const Value& input, const Args& args) {
+  return extreme(rt, input, args, -1);
+}
 Value max(Runtime& rt, const Value& input, const Args& args) { return extreme(rt, input, args, 1); }
 
 Value unique(Runtime& rt, const Value& input, const Args& args) {
@@ -206,7 +208,8 @@ std::span<const Value> iterate_lenient(Runtime& rt, const Value& input) {
 Args rest_of(const Args& args, size_t from) {
   Args rest;
   rest.named = args.named;
-  for (size_t i = from; i < args.positional.size(); ++i) rest.positional.push_back(args.positional[i]);
+  for (size_t i = from; i < args.positional.size(); ++i)
+    rest.positional.push_back(args.positional[i]);
   return rest;
 }
 
@@ -232,8 +235,12 @@ Value keep(Runtime& rt, const Value& input, const Args& args, bool by_attribute,
   }
   return Value::of(out);
 }
-Value select(Runtime& rt, const Value& v, const Args& args) { return keep(rt, v, args, false, true); }
-Value reject(Runtime& rt, const Value& v, const Args& args) { return keep(rt, v, args, false, false); }
+Value select(Runtime& rt, const Value& v, const Args& args) {
+  return keep(rt, v, args, false, true);
+}
+Value reject(Runtime& rt, const Value& v, const Args& args) {
+  return keep(rt, v, args, false, false);
+}
 Value selectattr(Runtime& rt, const Value& v, const Args& args) {
   return keep(rt, v, args, true, true);
 }

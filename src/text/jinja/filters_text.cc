@@ -18,7 +18,8 @@ using Names3 = std::array<std::string_view, 3>;
 using Names4 = std::array<std::string_view, 4>;
 
 Value default_value(Runtime& rt, const Value& input, const Args& args) {
-  const auto [fallback, boolean] = take_args(args, "default", Names2{"default_value", "boolean"}, 0);
+  const auto [fallback, boolean] =
+      take_args(args, "default", Names2{"default_value", "boolean"}, 0);
   const bool replace = input.is(Kind::kUndefined) || (truthy(boolean) && !truthy(input));
   if (!replace) return input;
   return fallback.is(Kind::kAbsent) ? Value::of(rt.view("", true)) : fallback;
@@ -79,12 +80,12 @@ Value replace(Runtime& rt, const Value& input, const Args& args) {
   const auto [from, to, count] = take_args(args, "replace", Names3{"old", "new", "count"}, 2);
   const bool limited = !count.is(Kind::kAbsent) && !count.is(Kind::kNone);
   const Int most = limited ? require_int(count, "replace") : -1;
-  return Value::of(
-      replace_text(rt, *to_str(rt, input), *to_str(rt, from), *to_str(rt, to), most));
+  return Value::of(replace_text(rt, *to_str(rt, input), *to_str(rt, from), *to_str(rt, to), most));
 }
 
 Value indent(Runtime& rt, const Value& input, const Args& args) {
-  const auto [width, first, blank] = take_args(args, "indent", Names3{"width", "first", "blank"}, 0);
+  const auto [width, first, blank] =
+      take_args(args, "indent", Names3{"width", "first", "blank"}, 0);
   const Str& source = require_str(input, "indent");
   std::string space(4, ' ');
   if (width.is(Kind::kString)) {

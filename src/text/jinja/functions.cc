@@ -80,7 +80,8 @@ Value raise_exception(Runtime& rt, const Args& args) {
 }
 
 Value strftime_now(Runtime& rt, const Args& args) {
-  const auto [format] = take_args(args, "strftime_now()", std::array<std::string_view, 1>{"format"}, 1);
+  const auto [format] =
+      take_args(args, "strftime_now()", std::array<std::string_view, 1>{"format"}, 1);
   // A leading mark tells an empty result from a result that does not fit.
   const std::string pattern = "." + std::string(require_str(format, "strftime_now()").text);
   std::array<char, kDateBytesMax> buffer;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "text/jinja/arithmetic.h"
 #include "text/jinja/filters.h"
@@ -55,16 +56,25 @@ Interpreter::Flow Interpreter::run_statement(const Stmt& stmt, Scope& scope) {
   const Visit visit(*this);
   position_ = stmt.position;
   switch (stmt.kind) {
-    case StmtKind::kText: out_->append(*stmt.text); break;
+    case StmtKind::kText:
+      out_->append(*stmt.text);
+      break;
     case StmtKind::kOutput: {
       const Value value = eval(*stmt.value, scope);
       out_->append(*to_str(runtime_, value));
       break;
     }
-    case StmtKind::kIf: return run_if(stmt, scope);
-    case StmtKind::kFor: run_for(stmt, scope); break;
-    case StmtKind::kSet: run_set(stmt, scope); break;
-    case StmtKind::kMacro: run_macro(stmt, scope); break;
+    case StmtKind::kIf:
+      return run_if(stmt, scope);
+    case StmtKind::kFor:
+      run_for(stmt, scope);
+      break;
+    case StmtKind::kSet:
+      run_set(stmt, scope);
+      break;
+    case StmtKind::kMacro:
+      run_macro(stmt, scope);
+      break;
     case StmtKind::kSetBlock: {
       const Value text = Value::of(capture(stmt.body, scope));
       assign(stmt.target, apply_filters(stmt.value, text, scope), scope);
@@ -75,9 +85,12 @@ Interpreter::Flow Interpreter::run_statement(const Stmt& stmt, Scope& scope) {
       out_->append(*to_str(runtime_, apply_filters(stmt.value, text, scope)));
       break;
     }
-    case StmtKind::kGeneration: return run_body(stmt.body, *open_scope(&scope));
-    case StmtKind::kBreak: return Flow::kBreak;
-    case StmtKind::kContinue: return Flow::kContinue;
+    case StmtKind::kGeneration:
+      return run_body(stmt.body, *open_scope(&scope));
+    case StmtKind::kBreak:
+      return Flow::kBreak;
+    case StmtKind::kContinue:
+      return Flow::kContinue;
   }
   return Flow::kNext;
 }

@@ -13,11 +13,15 @@ Value Interpreter::eval(const Expr& expr, Scope& scope) {
   const Visit visit(*this);
   const auto operand = [&](size_t i) { return eval(*expr.operands[i], scope); };
   switch (expr.kind) {
-    case ExprKind::kConst: return expr.constant;
-    case ExprKind::kName: return eval_name(expr, scope);
+    case ExprKind::kConst:
+      return expr.constant;
+    case ExprKind::kName:
+      return eval_name(expr, scope);
     case ExprKind::kList:
-    case ExprKind::kTuple: return eval_list(expr, scope);
-    case ExprKind::kDict: return eval_dict(expr, scope);
+    case ExprKind::kTuple:
+      return eval_list(expr, scope);
+    case ExprKind::kDict:
+      return eval_dict(expr, scope);
     case ExprKind::kAttribute: {
       const Value object = operand(0);
       position_ = expr.position;
@@ -29,10 +33,13 @@ Value Interpreter::eval(const Expr& expr, Scope& scope) {
       position_ = expr.position;
       return get_item(runtime_, object, key);
     }
-    case ExprKind::kSlice: return eval_slice(expr, scope);
-    case ExprKind::kCall: return eval_call(expr, scope);
+    case ExprKind::kSlice:
+      return eval_slice(expr, scope);
+    case ExprKind::kCall:
+      return eval_call(expr, scope);
     case ExprKind::kFilter:
-    case ExprKind::kTest: return eval_filter(expr, scope);
+    case ExprKind::kTest:
+      return eval_filter(expr, scope);
     case ExprKind::kNegate:
     case ExprKind::kPlus: {
       const Value value = operand(0);
@@ -40,7 +47,8 @@ Value Interpreter::eval(const Expr& expr, Scope& scope) {
       const Value negated = negate(value);
       return expr.kind == ExprKind::kNegate ? negated : negate(negated);
     }
-    case ExprKind::kNot: return Value::of(!truthy(operand(0)));
+    case ExprKind::kNot:
+      return Value::of(!truthy(operand(0)));
     case ExprKind::kAnd: {
       const Value left = operand(0);
       return truthy(left) ? operand(1) : left;
@@ -52,9 +60,12 @@ Value Interpreter::eval(const Expr& expr, Scope& scope) {
     case ExprKind::kConditional:
       if (truthy(operand(0))) return operand(1);
       return expr.operands[2] == nullptr ? Value::undefined(nullptr) : operand(2);
-    case ExprKind::kConcat: return eval_concat(expr, scope);
-    case ExprKind::kCompare: return eval_compare(expr, scope);
-    case ExprKind::kBinary: break;
+    case ExprKind::kConcat:
+      return eval_concat(expr, scope);
+    case ExprKind::kCompare:
+      return eval_compare(expr, scope);
+    case ExprKind::kBinary:
+      break;
   }
   const Value left = operand(0);
   const Value right = operand(1);
@@ -119,11 +130,16 @@ Value Interpreter::eval_call(const Expr& expr, Scope& scope) {
 
 Value Interpreter::call(const Value& callee, const Args& args) {
   switch (callee.kind) {
-    case Kind::kUndefined: fail_undefined(callee);
-    case Kind::kMacro: return call_macro(*callee.macro, args);
-    case Kind::kMethod: return call_method(runtime_, *callee.method, args);
-    case Kind::kFunction: return callee.function->call(runtime_, args);
-    default: fail(fmt::format("a {} cannot be called", type_name(callee)));
+    case Kind::kUndefined:
+      fail_undefined(callee);
+    case Kind::kMacro:
+      return call_macro(*callee.macro, args);
+    case Kind::kMethod:
+      return call_method(runtime_, *callee.method, args);
+    case Kind::kFunction:
+      return callee.function->call(runtime_, args);
+    default:
+      fail(fmt::format("a {} cannot be called", type_name(callee)));
   }
 }
 

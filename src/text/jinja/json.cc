@@ -22,10 +22,14 @@ class Converter {
   Value convert(const ordered_json& json, int depth) {
     if (depth > kValueDepthMax) fail("a value of the input is nested too deeply");
     switch (json.type()) {
-      case ordered_json::value_t::boolean: return Value::of(json.get<bool>());
-      case ordered_json::value_t::number_integer: return Value::of(Int{json.get<int64_t>()});
-      case ordered_json::value_t::number_unsigned: return Value::of(Int{json.get<uint64_t>()});
-      case ordered_json::value_t::number_float: return Value::of(json.get<double>());
+      case ordered_json::value_t::boolean:
+        return Value::of(json.get<bool>());
+      case ordered_json::value_t::number_integer:
+        return Value::of(Int{json.get<int64_t>()});
+      case ordered_json::value_t::number_unsigned:
+        return Value::of(Int{json.get<uint64_t>()});
+      case ordered_json::value_t::number_float:
+        return Value::of(json.get<double>());
       case ordered_json::value_t::string:
         return Value::of(text(json.get_ref<const std::string&>()));
       case ordered_json::value_t::array: {
@@ -44,7 +48,8 @@ class Converter {
         }
         return Value::of(dict);
       }
-      default: return Value::none();
+      default:
+        return Value::none();
     }
   }
 
@@ -68,13 +73,18 @@ class Dumper {
     if (depth > kValueDepthMax) fail("tojson: the value is nested too deeply");
     if (out.size() > kOutputBytesMax) fail("tojson: the value is too large");
     switch (value.kind) {
-      case Kind::kString: write_text(*value.str); return;
-      case Kind::kDict: write_dict(*value.dict, depth); return;
+      case Kind::kString:
+        write_text(*value.str);
+        return;
+      case Kind::kDict:
+        write_dict(*value.dict, depth);
+        return;
       case Kind::kList:
         if (value.list->form != Form::kList && value.list->form != Form::kTuple) break;
         write_list(*value.list, depth);
         return;
-      case Kind::kUndefined: fail(fmt::format("tojson: {}", undefined_message(value)));
+      case Kind::kUndefined:
+        fail(fmt::format("tojson: {}", undefined_message(value)));
       default:
         if (const std::string text = scalar(value); !text.empty()) {
           out += text;
@@ -90,14 +100,18 @@ class Dumper {
  private:
   static std::string scalar(const Value& value) {
     switch (value.kind) {
-      case Kind::kNone: return "null";
-      case Kind::kBool: return value.boolean ? "true" : "false";
-      case Kind::kInt: return format_int(value.integer);
+      case Kind::kNone:
+        return "null";
+      case Kind::kBool:
+        return value.boolean ? "true" : "false";
+      case Kind::kInt:
+        return format_int(value.integer);
       case Kind::kFloat:
         if (std::isnan(value.real)) return "NaN";
         if (std::isinf(value.real)) return value.real < 0 ? "-Infinity" : "Infinity";
         return format_real(value.real);
-      default: return {};
+      default:
+        return {};
     }
   }
 

@@ -146,8 +146,8 @@ class Lexer {
       }
       if (open.empty()) {
         const char c = source_[at_];
-        const bool marker = (c == '-' || (c == '+' && close == "%}")) &&
-                            rest().substr(1).substr(0, 2) == close;
+        const bool marker =
+            (c == '-' || (c == '+' && close == "%}")) && rest().substr(1).substr(0, 2) == close;
         if (marker || rest().substr(0, 2) == close) {
           add(close == "}}" ? TokenKind::kVariableEnd : TokenKind::kBlockEnd, "");
           if (marker) ++at_;
@@ -197,12 +197,14 @@ class Lexer {
   void take_digits(size_t& end, int base, std::string& digits) const {
     const auto is_base_digit = [&](char c) {
       const int lower = c | 0x20;
-      const int value = is_digit(c) ? c - '0' : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : 99;
+      const int value = is_digit(c)                    ? c - '0'
+                        : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10
+                                                       : 99;
       return value < base;
     };
     while (end < source_.size()) {
-      const bool gap = source_[end] == '_' && end + 1 < source_.size() &&
-                       is_base_digit(source_[end + 1]);
+      const bool gap =
+          source_[end] == '_' && end + 1 < source_.size() && is_base_digit(source_[end + 1]);
       if (gap) ++end;
       if (!is_base_digit(source_[end])) return;
       digits += source_[end++];
@@ -297,9 +299,10 @@ class Lexer {
     for (; count < digits_max && i < source_.size(); ++count, ++i) {
       const char c = source_[i];
       const int lower = c | 0x20;
-      const uint32_t digit = is_digit(c)                     ? static_cast<uint32_t>(c - '0')
-                             : lower >= 'a' && lower <= 'f' ? static_cast<uint32_t>(lower - 'a' + 10)
-                                                             : 99;
+      const uint32_t digit = is_digit(c) ? static_cast<uint32_t>(c - '0')
+                             : lower >= 'a' && lower <= 'f'
+                                 ? static_cast<uint32_t>(lower - 'a' + 10)
+                                 : 99;
       if (digit >= base) break;
       code = code * base + digit;
     }

@@ -120,28 +120,32 @@ Value loop_cycle(Runtime&, const Value& self, const Args& args) {
 }
 
 constexpr MethodEntry kDictMethods[] = {
-    {"clear", nullptr},      {"copy", dict_copy}, {"fromkeys", nullptr}, {"get", dict_get},
-    {"items", dict_items},   {"keys", dict_keys}, {"pop", nullptr},      {"popitem", nullptr},
+    {"clear", nullptr},      {"copy", dict_copy}, {"fromkeys", nullptr},  {"get", dict_get},
+    {"items", dict_items},   {"keys", dict_keys}, {"pop", nullptr},       {"popitem", nullptr},
     {"setdefault", nullptr}, {"update", nullptr}, {"values", dict_values}};
 constexpr MethodEntry kListMethods[] = {
-    {"append", list_append}, {"clear", nullptr},  {"copy", list_copy},  {"count", list_count},
+    {"append", list_append}, {"clear", nullptr},    {"copy", list_copy}, {"count", list_count},
     {"extend", list_extend}, {"index", list_index}, {"insert", nullptr}, {"pop", list_pop},
-    {"remove", nullptr},     {"reverse", nullptr}, {"sort", nullptr}};
+    {"remove", nullptr},     {"reverse", nullptr},  {"sort", nullptr}};
 constexpr MethodEntry kTupleMethods[] = {{"count", list_count}, {"index", list_index}};
 constexpr MethodEntry kLoopMethods[] = {{"cycle", loop_cycle}};
 
 std::span<const MethodEntry> methods_of(const Value& value) {
   switch (value.kind) {
-    case Kind::kString: return string_methods();
-    case Kind::kDict: return kDictMethods;
-    case Kind::kLoop: return kLoopMethods;
+    case Kind::kString:
+      return string_methods();
+    case Kind::kDict:
+      return kDictMethods;
+    case Kind::kLoop:
+      return kLoopMethods;
     case Kind::kList:
       if (value.list->form == Form::kList) return kListMethods;
       if (value.list->form == Form::kTuple || value.list->form == Form::kRange) {
         return kTupleMethods;
       }
       return {};
-    default: return {};
+    default:
+      return {};
   }
 }
 

@@ -25,7 +25,8 @@ int compare_lists(Runtime& runtime, const List& a, const List& b, int depth) {
 
 bool contains(Runtime& runtime, const Value& container, const Value& item) {
   switch (container.kind) {
-    case Kind::kUndefined: return false;
+    case Kind::kUndefined:
+      return false;
     case Kind::kString:
       if (item.is(Kind::kUndefined)) fail_undefined(item);
       if (!item.is(Kind::kString)) {
@@ -33,9 +34,12 @@ bool contains(Runtime& runtime, const Value& container, const Value& item) {
       }
       runtime.charge_bytes(container.text().size());
       return container.text().find(item.text()) != std::string_view::npos;
-    case Kind::kDict: return container.dict->find(item) != nullptr;
-    case Kind::kList: return has_item(iterate(runtime, container), item);
-    default: fail(fmt::format("'in' needs a container, not {}", type_name(container)));
+    case Kind::kDict:
+      return container.dict->find(item) != nullptr;
+    case Kind::kList:
+      return has_item(iterate(runtime, container), item);
+    default:
+      fail(fmt::format("'in' needs a container, not {}", type_name(container)));
   }
 }
 

@@ -22,13 +22,19 @@ bool is_global_function(std::string_view name) {
 
 std::string describe(const Token& token) {
   switch (token.kind) {
-    case TokenKind::kEnd: return "end of template";
-    case TokenKind::kVariableEnd: return "'}}'";
-    case TokenKind::kBlockEnd: return "'%}'";
-    case TokenKind::kString: return "a string";
+    case TokenKind::kEnd:
+      return "end of template";
+    case TokenKind::kVariableEnd:
+      return "'}}'";
+    case TokenKind::kBlockEnd:
+      return "'%}'";
+    case TokenKind::kString:
+      return "a string";
     case TokenKind::kInteger:
-    case TokenKind::kFloat: return "number " + token.text;
-    default: return fmt::format("'{}'", token.text);
+    case TokenKind::kFloat:
+      return "number " + token.text;
+    default:
+      return fmt::format("'{}'", token.text);
   }
 }
 
@@ -109,7 +115,8 @@ Body Parser::parse_body(Names ends) {
 const Stmt* Parser::parse_statement() {
   const Token& token = next();
   if (token.kind == TokenKind::kData) {
-    Stmt* stmt = program_.arena.make<Stmt>(StmtKind::kText, token.position, program_.arena.memory());
+    Stmt* stmt =
+        program_.arena.make<Stmt>(StmtKind::kText, token.position, program_.arena.memory());
     stmt->text = text(token.text);
     return stmt;
   }
@@ -130,7 +137,8 @@ const Stmt* Parser::parse_statement() {
 }
 
 const Stmt* Parser::parse_output() {
-  Stmt* stmt = program_.arena.make<Stmt>(StmtKind::kOutput, peek().position, program_.arena.memory());
+  Stmt* stmt =
+      program_.arena.make<Stmt>(StmtKind::kOutput, peek().position, program_.arena.memory());
   stmt->value = parse_tuple(Conditional::kAllowed, false);
   if (peek().kind != TokenKind::kVariableEnd) {
     fail(fmt::format("expected '}}}}', got {}", describe(peek())));
@@ -200,7 +208,8 @@ Target Parser::parse_target(bool attributes) {
   Target target{std::pmr::vector<int>(program_.arena.memory())};
   const bool parenthesized = skip_op("(");
   while (true) {
-    if (!target.symbols.empty() && (peek().is_name("in") || peek().is("=") || peek().is(")"))) break;
+    if (!target.symbols.empty() && (peek().is_name("in") || peek().is("=") || peek().is(")")))
+      break;
     target.symbols.push_back(parse_target_name());
     if (attributes && target.symbols.size() == 1 && skip_op(".")) {
       read(target.symbols[0]);
@@ -266,7 +275,8 @@ void Parser::parse_parameters(Stmt& macro) {
 }
 
 const Stmt* Parser::parse_macro() {
-  Stmt* stmt = program_.arena.make<Stmt>(StmtKind::kMacro, peek().position, program_.arena.memory());
+  Stmt* stmt =
+      program_.arena.make<Stmt>(StmtKind::kMacro, peek().position, program_.arena.memory());
   next();
   const int name = parse_target_name();
   stmt->target.symbols.push_back(name);

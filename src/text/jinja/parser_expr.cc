@@ -207,8 +207,8 @@ const Expr* Parser::parse_name() {
     expr->constant = Value::none();
     return expr;
   }
-  const bool in_macro = std::any_of(scopes_.begin(), scopes_.end(),
-                                    [](const Scope& scope) { return scope.macro; });
+  const bool in_macro =
+      std::any_of(scopes_.begin(), scopes_.end(), [](const Scope& scope) { return scope.macro; });
   if (in_macro && (name == "varargs" || name == "kwargs" || name == "caller")) {
     fail_at(fmt::format("'{}' in a macro is not supported in chat templates", name),
             token.position);

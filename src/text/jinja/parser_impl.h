@@ -30,7 +30,9 @@ class Parser {
   bool skip_op(std::string_view op);
   void expect(std::string_view op);
   std::string expect_name();
-  [[noreturn]] void fail(std::string message) const { fail_at(std::move(message), peek().position); }
+  [[noreturn]] void fail(std::string message) const {
+    fail_at(std::move(message), peek().position);
+  }
   [[noreturn]] void fail_at(std::string message, Position position) const;
 
   // Statements.

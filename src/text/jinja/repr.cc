@@ -59,24 +59,41 @@ class Writer {
     if (depth > kValueDepthMax) fail("a value is nested too deeply to print");
     if (out.size() > kOutputBytesMax) fail("a value is too large to print");
     switch (value.kind) {
-      case Kind::kAbsent: break;
-      case Kind::kUndefined: out += "Undefined"; break;
-      case Kind::kNone: out += "None"; break;
-      case Kind::kBool: out += value.boolean ? "True" : "False"; break;
-      case Kind::kInt: out += format_int(value.integer); break;
-      case Kind::kFloat: out += format_real(value.real); break;
+      case Kind::kAbsent:
+        break;
+      case Kind::kUndefined:
+        out += "Undefined";
+        break;
+      case Kind::kNone:
+        out += "None";
+        break;
+      case Kind::kBool:
+        out += value.boolean ? "True" : "False";
+        break;
+      case Kind::kInt:
+        out += format_int(value.integer);
+        break;
+      case Kind::kFloat:
+        out += format_real(value.real);
+        break;
       case Kind::kString:
         out += repr_text(value.text());
         has_data = has_data || value.str->has_data();
         break;
-      case Kind::kList: write_list(*value.list, depth); break;
-      case Kind::kDict: write_dict(*value.dict, depth); break;
+      case Kind::kList:
+        write_list(*value.list, depth);
+        break;
+      case Kind::kDict:
+        write_dict(*value.dict, depth);
+        break;
       case Kind::kNamespace:
         out += "<Namespace ";
         write_dict(*value.dict, depth);
         out += '>';
         break;
-      default: out += fmt::format("<{}>", type_name(value)); break;
+      default:
+        out += fmt::format("<{}>", type_name(value));
+        break;
     }
   }
 
@@ -103,8 +120,12 @@ class Writer {
 
   void write_list(const List& list, int depth) {
     switch (list.form) {
-      case Form::kGenerator: out += "<generator object>"; return;
-      case Form::kRange: write_range(list); return;
+      case Form::kGenerator:
+        out += "<generator object>";
+        return;
+      case Form::kRange:
+        write_range(list);
+        return;
       case Form::kList:
         out += '[';
         write_items(list, depth);
@@ -115,7 +136,8 @@ class Writer {
         write_items(list, depth);
         out += list.items.size() == 1 ? ",)" : ")";
         return;
-      default: break;
+      default:
+        break;
     }
     out += list.form == Form::kKeys     ? "dict_keys(["
            : list.form == Form::kValues ? "dict_values(["

@@ -94,14 +94,12 @@ void bind_values(const Args& args, std::string_view who, std::span<const std::st
 // The values for `names` in order, kAbsent where none is given.
 template <size_t N>
 std::array<Value, N> take_args(const Args& args, std::string_view who,
-                          const std::array<std::string_view, N>& names, size_t required) {
+                               const std::array<std::string_view, N>& names, size_t required) {
   std::array<Value, N> out;
   bind_values(args, who, names, required, out);
   return out;
 }
-inline void bind_none(const Args& args, std::string_view who) {
-  bind_values(args, who, {}, 0, {});
-}
+inline void bind_none(const Args& args, std::string_view who) { bind_values(args, who, {}, 0, {}); }
 Int require_int(const Value& value, std::string_view who);
 const Str& require_str(const Value& value, std::string_view who);
 

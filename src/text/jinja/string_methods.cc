@@ -65,8 +65,8 @@ std::string_view window(const Str& str, const Value& start, const Value& end) {
   return str.text.substr(begin, skip_code_points(str.text, begin, last - first) - begin);
 }
 
-Value affix(Runtime& rt, const Value& self, const Args& args, bool (*matches)(std::string_view,
-                                                                              std::string_view)) {
+Value affix(Runtime& rt, const Value& self, const Args& args,
+            bool (*matches)(std::string_view, std::string_view)) {
   const auto [what, start, end] =
       take_args(args, "startswith()/endswith()", Names3{"prefix", "start", "end"}, 1);
   const std::string_view text = window(*self.str, start, end);
@@ -80,10 +80,12 @@ Value affix(Runtime& rt, const Value& self, const Args& args, bool (*matches)(st
   return Value::of(false);
 }
 Value startswith(Runtime& rt, const Value& self, const Args& args) {
-  return affix(rt, self, args, [](std::string_view s, std::string_view p) { return s.starts_with(p); });
+  return affix(rt, self, args,
+               [](std::string_view s, std::string_view p) { return s.starts_with(p); });
 }
 Value endswith(Runtime& rt, const Value& self, const Args& args) {
-  return affix(rt, self, args, [](std::string_view s, std::string_view p) { return s.ends_with(p); });
+  return affix(rt, self, args,
+               [](std::string_view s, std::string_view p) { return s.ends_with(p); });
 }
 
 Value replace(Runtime& rt, const Value& self, const Args& args) {

@@ -69,7 +69,9 @@ bool compares(Runtime& rt, const Value& value, const Args& args) {
 
 Int remainder(Runtime& rt, const Value& value, Int divisor) {
   const Value result = calculate(rt, Op::kModulo, value, Value::of(divisor));
-  return result.is(Kind::kFloat) ? (result.real == 0 ? 0 : result.real == 1 ? 1 : 2)
+  return result.is(Kind::kFloat) ? (result.real == 0   ? 0
+                                    : result.real == 1 ? 1
+                                                       : 2)
                                  : require_int(result, "a divisibility test");
 }
 bool is_odd(Runtime& rt, const Value& value, const Args& args) {

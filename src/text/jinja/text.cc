@@ -160,7 +160,8 @@ Int require_int(const Value& value, std::string_view who) {
 
 const Str& require_str(const Value& value, std::string_view who) {
   if (value.is(Kind::kUndefined)) fail_undefined(value);
-  if (!value.is(Kind::kString)) fail(fmt::format("{} needs a string, not {}", who, type_name(value)));
+  if (!value.is(Kind::kString))
+    fail(fmt::format("{} needs a string, not {}", who, type_name(value)));
   return *value.str;
 }
 

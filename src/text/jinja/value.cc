@@ -36,9 +36,8 @@ void Arena::Limit::do_deallocate(void* p, size_t bytes, size_t alignment) {
 
 int64_t Str::length() const {
   if (points < 0) {
-    points = std::count_if(text.begin(), text.end(), [](char c) {
-      return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-    });
+    points = std::count_if(text.begin(), text.end(),
+                           [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
   }
   return points;
 }
@@ -101,28 +100,48 @@ void fail(std::string message) { throw RenderError{std::move(message)}; }
 std::string_view type_name(const Value& value) {
   switch (value.kind) {
     case Kind::kAbsent:
-    case Kind::kUndefined: return "Undefined";
-    case Kind::kNone: return "None";
-    case Kind::kBool: return "bool";
-    case Kind::kInt: return "int";
-    case Kind::kFloat: return "float";
-    case Kind::kString: return "str";
-    case Kind::kDict: return "dict";
-    case Kind::kNamespace: return "namespace";
-    case Kind::kMacro: return "macro";
-    case Kind::kMethod: return "method";
-    case Kind::kFunction: return "function";
-    case Kind::kLoop: return "loop";
-    case Kind::kList: break;
+    case Kind::kUndefined:
+      return "Undefined";
+    case Kind::kNone:
+      return "None";
+    case Kind::kBool:
+      return "bool";
+    case Kind::kInt:
+      return "int";
+    case Kind::kFloat:
+      return "float";
+    case Kind::kString:
+      return "str";
+    case Kind::kDict:
+      return "dict";
+    case Kind::kNamespace:
+      return "namespace";
+    case Kind::kMacro:
+      return "macro";
+    case Kind::kMethod:
+      return "method";
+    case Kind::kFunction:
+      return "function";
+    case Kind::kLoop:
+      return "loop";
+    case Kind::kList:
+      break;
   }
   switch (value.list->form) {
-    case Form::kList: return "list";
-    case Form::kTuple: return "tuple";
-    case Form::kRange: return "range";
-    case Form::kGenerator: return "generator";
-    case Form::kKeys: return "dict_keys";
-    case Form::kValues: return "dict_values";
-    case Form::kItems: return "dict_items";
+    case Form::kList:
+      return "list";
+    case Form::kTuple:
+      return "tuple";
+    case Form::kRange:
+      return "range";
+    case Form::kGenerator:
+      return "generator";
+    case Form::kKeys:
+      return "dict_keys";
+    case Form::kValues:
+      return "dict_values";
+    case Form::kItems:
+      return "dict_items";
   }
   return "?";
 }
@@ -142,26 +161,40 @@ bool truthy(const Value& value) {
   switch (value.kind) {
     case Kind::kAbsent:
     case Kind::kUndefined:
-    case Kind::kNone: return false;
-    case Kind::kBool: return value.boolean;
-    case Kind::kInt: return value.integer != 0;
-    case Kind::kFloat: return value.real != 0;
-    case Kind::kString: return !value.text().empty();
-    case Kind::kList: return value.list->form == Form::kGenerator || !value.list->items.empty();
-    case Kind::kDict: return !value.dict->entries.empty();
-    default: return true;
+    case Kind::kNone:
+      return false;
+    case Kind::kBool:
+      return value.boolean;
+    case Kind::kInt:
+      return value.integer != 0;
+    case Kind::kFloat:
+      return value.real != 0;
+    case Kind::kString:
+      return !value.text().empty();
+    case Kind::kList:
+      return value.list->form == Form::kGenerator || !value.list->items.empty();
+    case Kind::kDict:
+      return !value.dict->entries.empty();
+    default:
+      return true;
   }
 }
 
 bool same(const Value& a, const Value& b) {
   if (a.kind != b.kind) return false;
   switch (a.kind) {
-    case Kind::kNone: return true;
-    case Kind::kBool: return a.boolean == b.boolean;
-    case Kind::kInt: return a.integer == b.integer;
-    case Kind::kFloat: return a.real == b.real;
-    case Kind::kString: return a.str == b.str || a.text() == b.text();
-    default: return a.str == b.str;
+    case Kind::kNone:
+      return true;
+    case Kind::kBool:
+      return a.boolean == b.boolean;
+    case Kind::kInt:
+      return a.integer == b.integer;
+    case Kind::kFloat:
+      return a.real == b.real;
+    case Kind::kString:
+      return a.str == b.str || a.text() == b.text();
+    default:
+      return a.str == b.str;
   }
 }
 
@@ -198,11 +231,16 @@ bool equals(const Value& a, const Value& b, int depth) {
   if (a.kind != b.kind) return false;
   switch (a.kind) {
     case Kind::kUndefined:
-    case Kind::kNone: return true;
-    case Kind::kString: return a.text() == b.text();
-    case Kind::kList: return equal_lists(*a.list, *b.list, depth);
-    case Kind::kDict: return equal_dicts(*a.dict, *b.dict, depth);
-    default: return a.str == b.str;
+    case Kind::kNone:
+      return true;
+    case Kind::kString:
+      return a.text() == b.text();
+    case Kind::kList:
+      return equal_lists(*a.list, *b.list, depth);
+    case Kind::kDict:
+      return equal_dicts(*a.dict, *b.dict, depth);
+    default:
+      return a.str == b.str;
   }
 }
 
@@ -210,20 +248,25 @@ size_t hash_text(std::string_view text) { return std::hash<std::string_view>()(t
 
 size_t hash_of(const Value& value) {
   switch (value.kind) {
-    case Kind::kString: return hash_text(value.text());
+    case Kind::kString:
+      return hash_text(value.text());
     case Kind::kNone:
-    case Kind::kUndefined: return 1;
+    case Kind::kUndefined:
+      return 1;
     case Kind::kBool:
     case Kind::kInt:
-    case Kind::kFloat: return hash_real(value.as_real());
+    case Kind::kFloat:
+      return hash_real(value.as_real());
     case Kind::kList: {
       if (value.list->form != Form::kTuple) break;
       size_t hash = 2;
       for (const Value& item : value.list->items) hash = hash * 31 + hash_of(item);
       return hash;
     }
-    case Kind::kDict: break;
-    default: return std::hash<const void*>()(value.str);
+    case Kind::kDict:
+      break;
+    default:
+      return std::hash<const void*>()(value.str);
   }
   fail(fmt::format("a {} cannot be a mapping key", type_name(value)));
 }

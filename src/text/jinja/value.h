@@ -29,7 +29,7 @@ struct Str {
   bool literal = true;    // meaningless when marks is not empty
   std::span<const Mark> marks = {};
   mutable int64_t points = -1;  // code points, -1: not counted yet
-  bool safe = false;  // through the filter `safe`: what + adds to it is escaped for HTML
+  bool safe = false;            // through the filter `safe`: what + adds to it is escaped for HTML
 
   bool has_data() const { return !marks.empty() || !literal; }
   int64_t length() const;
@@ -77,12 +77,12 @@ struct Value {
   };
 
   bool is(Kind k) const { return kind == k; }
-  bool is_number() const { return kind == Kind::kBool || kind == Kind::kInt || kind == Kind::kFloat; }
+  bool is_number() const {
+    return kind == Kind::kBool || kind == Kind::kInt || kind == Kind::kFloat;
+  }
   bool is_integral() const { return kind == Kind::kBool || kind == Kind::kInt; }
   Int as_int() const { return kind == Kind::kBool ? Int{boolean} : integer; }
-  double as_real() const {
-    return kind == Kind::kFloat ? real : static_cast<double>(as_int());
-  }
+  double as_real() const { return kind == Kind::kFloat ? real : static_cast<double>(as_int()); }
   std::string_view text() const { return str->text; }
 
   static Value none();

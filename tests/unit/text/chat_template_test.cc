@@ -132,8 +132,7 @@ TEST(ChatTemplate, SpansKeepTheOriginOfText) {
             "{[\"x\", \"y\"]['x', 'y']}[[1]]");
   EXPECT_EQ(marked("{% macro m(a) %}<{{ a }}>{% endmacro %}{{ m(s)|trim }}", context),
             "[<]{ Ab }[>]");
-  EXPECT_EQ(marked("{% set v %}a{{ s }}b{% endset %}{{ (v + 'c')[2:] }}", context),
-            "{Ab }[bc]");
+  EXPECT_EQ(marked("{% set v %}a{{ s }}b{% endset %}{{ (v + 'c')[2:] }}", context), "{Ab }[bc]");
   EXPECT_EQ(marked("{% for c in '<' + l[0] %}{{ c }}{% endfor %}", context), "[<]{x}");
   EXPECT_EQ(marked("{% for k in {'a': 1} %}{{ k }}{% endfor %}", context), "[a]");
 }
@@ -160,7 +159,7 @@ class FindSource : public ::testing::Test {
   }
 
   const std::string directory_ = std::string(EXODE_BINARY_DIR) + "/chat_template_test." +
-      ::testing::UnitTest::GetInstance()->current_test_info()->name();
+                                 ::testing::UnitTest::GetInstance()->current_test_info()->name();
 };
 
 TEST_F(FindSource, ReportsThatThereIsNone) {
@@ -188,8 +187,8 @@ TEST_F(FindSource, PicksAmongNamedTemplates) {
 }
 
 std::string demo_prompt(const ordered_json& context) {
-  auto compiled = ChatTemplate::compile(
-      read(EXODE_SOURCE_DIR "/models/exode-demo-int4/chat_template.jinja"));
+  auto compiled =
+      ChatTemplate::compile(read(EXODE_SOURCE_DIR "/models/exode-demo-int4/chat_template.jinja"));
   EXPECT_TRUE(compiled.ok()) << compiled.error().message;
   auto spans = compiled.value().render(context);
   return spans.ok() ? concat(spans.value()) : "error: " + spans.error().message;
@@ -207,13 +206,14 @@ TEST(DemoTemplate, ThinkingIsOffUnlessAskedFor) {
 TEST(DemoTemplate, RendersAToolLoop) {
   const ordered_json call = {
       {"function", {{"name", "f"}, {"arguments", {{"a", 1}, {"b", {true}}, {"c", "x\ny"}}}}}};
-  const ordered_json context = {
-      {"messages",
-       {{{"role", "user"}, {"content", "q"}},
-        {{"role", "assistant"}, {"content", nullptr}, {"reasoning_content", " why "},
-         {"tool_calls", {call, call}}},
-        {{"role", "tool"}, {"content", "r1"}},
-        {{"role", "tool"}, {"content", "r2"}}}}};
+  const ordered_json context = {{"messages",
+                                 {{{"role", "user"}, {"content", "q"}},
+                                  {{"role", "assistant"},
+                                   {"content", nullptr},
+                                   {"reasoning_content", " why "},
+                                   {"tool_calls", {call, call}}},
+                                  {{"role", "tool"}, {"content", "r1"}},
+                                  {{"role", "tool"}, {"content", "r2"}}}}};
   const std::string rendered_call =
       "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\n[true]\n"
       "</parameter>\n<parameter=c>\nx\ny\n</parameter>\n</function>\n</tool_call>";

@@ -106,12 +106,17 @@ TEST(Jinja, LimitsStopRunawayTemplates) {
 
 TEST(Jinja, NestingIsBounded) {
   constexpr int kDeep = 100'000;
-  EXPECT_THAT(compile_error("{{ " + repeat("(", kDeep) + "1" + repeat(")", kDeep) + " }}"), HasSubstr("nested too deeply"));
-  EXPECT_THAT(compile_error("{{ " + repeat("[", kDeep) + repeat("]", kDeep) + " }}"), HasSubstr("nested too deeply"));
-  EXPECT_THAT(compile_error("{{ " + repeat("not ", kDeep) + "1 }}"), HasSubstr("nested too deeply"));
+  EXPECT_THAT(compile_error("{{ " + repeat("(", kDeep) + "1" + repeat(")", kDeep) + " }}"),
+              HasSubstr("nested too deeply"));
+  EXPECT_THAT(compile_error("{{ " + repeat("[", kDeep) + repeat("]", kDeep) + " }}"),
+              HasSubstr("nested too deeply"));
+  EXPECT_THAT(compile_error("{{ " + repeat("not ", kDeep) + "1 }}"),
+              HasSubstr("nested too deeply"));
   EXPECT_THAT(compile_error("{{ " + repeat("-", kDeep) + "1 }}"), HasSubstr("nested too deeply"));
-  EXPECT_THAT(compile_error("{{ 1" + repeat(" if 1 else 1", kDeep) + " }}"), HasSubstr("nested too"));
-  EXPECT_THAT(compile_error("{{ x is in " + repeat("x is in ", kDeep) + "x }}"), HasSubstr("too long"));
+  EXPECT_THAT(compile_error("{{ 1" + repeat(" if 1 else 1", kDeep) + " }}"),
+              HasSubstr("nested too"));
+  EXPECT_THAT(compile_error("{{ x is in " + repeat("x is in ", kDeep) + "x }}"),
+              HasSubstr("too long"));
   EXPECT_THAT(compile_error(repeat("{% if 1 %}", kDeep)), HasSubstr("nested too deeply"));
   EXPECT_THAT(compile_error("{{ a" + repeat(".b", kDeep) + " }}"), HasSubstr("too long"));
   EXPECT_THAT(compile_error("{{ 1" + repeat("+1", kDeep) + " }}"), HasSubstr("too long"));
@@ -138,8 +143,8 @@ TEST(Jinja, ValuesOfLoopsSurviveInMacros) {
 
 TEST(Jinja, NumbersOfTheContextKeepTheirKind) {
   const ordered_json context = ordered_json::parse(
-      R"({"a": 1.0, "b": 18446744073709551615, "c": -9223372036854775808, "d": 1e400})",
-      nullptr, false);
+      R"({"a": 1.0, "b": 18446744073709551615, "c": -9223372036854775808, "d": 1e400})", nullptr,
+      false);
   EXPECT_TRUE(context.is_discarded());
   EXPECT_EQ(outcome("{{ a }} {{ b }} {{ c }}{{ [a, b]|tojson }}",
                     ordered_json::parse(
