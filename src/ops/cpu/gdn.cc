@@ -19,30 +19,41 @@
 HWY_BEFORE_NAMESPACE();
 namespace exode::cpu::HWY_NAMESPACE {
 
-// One value row of S: decay, read the prediction, add the correction, read the output.
-HWY_INLINE float delta_line(float* state, const float* q, const float* k, int32_t dim, float decay,
-                            float beta, float value) {
+// Four value rows of S: the prediction e^g S k̂ first, then decay, correction and output in one go.
+HWY_INLINE void delta_lines(float* state, const float* q, const float* k, int32_t dim, float decay,
+                            float beta, const float* v, float* out) {
+  V sum[4] = {hn::Zero(D()), hn::Zero(D()), hn::Zero(D()), hn::Zero(D())};
+  for (int32_t i = 0; i < dim; i += kLanes) {
+    const V key = hn::LoadU(D(), k + i);
+    _Pragma("GCC unroll 4") for (int r = 0; r < 4; ++r) {
+      sum[r] = hn::MulAdd(hn::LoadU(D(), state + int64_t{r} * dim + i), key, sum[r]);
+    }
+  }
+  float predicted[4];
+  store_sums(sum[0], sum[1], sum[2], sum[3], predicted);
   const V vdecay = hn::Set(D(), decay);
-  V predicted = hn::Zero(D());
-  for (int32_t i = 0; i < dim; i += kLanes) {
-    const V s = hn::Mul(hn::LoadU(D(), state + i), vdecay);
-    hn::StoreU(s, D(), state + i);
-    predicted = hn::MulAdd(s, hn::LoadU(D(), k + i), predicted);
+  V delta[4];
+  _Pragma("GCC unroll 4") for (int r = 0; r < 4; ++r) {
+    delta[r] = hn::Set(D(), beta * (v[r] - decay * predicted[r]));
+    sum[r] = hn::Zero(D());
   }
-  const V delta = hn::Set(D(), beta * (value - hn::GetLane(hn::SumOfLanes(D(), predicted))));
-  V out = hn::Zero(D());
   for (int32_t i = 0; i < dim; i += kLanes) {
-    const V s = hn::MulAdd(delta, hn::LoadU(D(), k + i), hn::LoadU(D(), state + i));
-    hn::StoreU(s, D(), state + i);
-    out = hn::MulAdd(s, hn::LoadU(D(), q + i), out);
+    const V key = hn::LoadU(D(), k + i), query = hn::LoadU(D(), q + i);
+    _Pragma("GCC unroll 4") for (int r = 0; r < 4; ++r) {
+      float* line = state + int64_t{r} * dim + i;
+      const V s = hn::MulAdd(delta[r], key, hn::Mul(vdecay, hn::LoadU(D(), line)));
+      hn::StoreU(s, D(), line);
+      sum[r] = hn::MulAdd(s, query, sum[r]);
+    }
   }
-  return hn::GetLane(hn::SumOfLanes(D(), out));
+  store_sums(sum[0], sum[1], sum[2], sum[3], out);
 }
 
 void delta_token(float* state, const float* q, const float* k, const float* v, float* out,
                  const GdnShape& shape, float decay, float beta) {
-  for (int32_t i = 0; i < shape.value_dim; ++i) {
-    out[i] = delta_line(state + int64_t{i} * shape.key_dim, q, k, shape.key_dim, decay, beta, v[i]);
+  const int32_t dim = shape.key_dim;
+  for (int32_t i = 0; i < shape.value_dim; i += 4) {
+    delta_lines(state + int64_t{i} * dim, q, k, dim, decay, beta, v + i, out + i);
   }
 }
 

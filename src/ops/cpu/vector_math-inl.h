@@ -81,6 +81,87 @@ HWY_INLINE float dot(const float* a, const float* b, int32_t count) {
   return sum;
 }
 
+// Adds the 128-bit blocks of v; lane j of the result goes to out[j], j < 4.
+template <class DV>
+HWY_INLINE void store_block_sum(DV d, hn::Vec<DV> v, float* out) {
+  if constexpr (hn::MaxLanes(DV()) == 4) {
+    hn::StoreU(v, d, out);
+  } else {
+    const hn::Half<DV> half;
+    store_block_sum(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)), out);
+  }
+}
+
+// out[0, 4) = sums over lanes of four vectors, each in the same order: a third of the shuffles of
+// four SumOfLanes.
+HWY_INLINE void store_sums(V a, V b, V c, V d, float* out) {
+  const hn::RepartitionToWide<D> wide;
+  const V ab = hn::Add(hn::InterleaveLower(D(), a, b), hn::InterleaveUpper(D(), a, b));
+  const V cd = hn::Add(hn::InterleaveLower(D(), c, d), hn::InterleaveUpper(D(), c, d));
+  const auto wide_ab = hn::BitCast(wide, ab), wide_cd = hn::BitCast(wide, cd);
+  const V lower = hn::BitCast(D(), hn::InterleaveLower(wide, wide_ab, wide_cd));
+  const V upper = hn::BitCast(D(), hn::InterleaveUpper(wide, wide_ab, wide_cd));
+  store_block_sum(D(), hn::Add(lower, upper), out);
+}
+
+// out_m ← scale_m out_m + Σ_t weights_m[t] rows[t] for kCount outputs that share the rows. The order
+// of summation is that of t, for each output on its own.
+template <int kCount>
+struct WeightedRows {
+  const float* weights[kCount];
+  float scale[kCount];
+  float* out[kCount];
+};
+
+template <class Format, int kWide, int kCount>
+HWY_INLINE void add_row_columns(const WeightedRows<kCount>& s, const typename Format::Code* rows,
+                                int64_t stride, int32_t begin, int32_t end) {
+  V sum[kCount][kWide];
+  _Pragma("GCC unroll 4") for (int m = 0; m < kCount; ++m) {
+    const V scale = hn::Set(D(), s.scale[m]);
+    _Pragma("GCC unroll 8") for (int w = 0; w < kWide; ++w) {
+      sum[m][w] = hn::Mul(hn::LoadU(D(), s.out[m] + w * kLanes), scale);
+    }
+  }
+  for (int32_t t = begin; t < end; ++t) {
+    V value[kWide];
+    _Pragma("GCC unroll 8") for (int w = 0; w < kWide; ++w) {
+      value[w] = Format::decode(rows + t * stride + w * kLanes);
+    }
+    _Pragma("GCC unroll 4") for (int m = 0; m < kCount; ++m) {
+      const V weight = hn::Set(D(), s.weights[m][t]);
+      _Pragma("GCC unroll 8") for (int w = 0; w < kWide; ++w) {
+        sum[m][w] = hn::MulAdd(weight, value[w], sum[m][w]);
+      }
+    }
+  }
+  _Pragma("GCC unroll 4") for (int m = 0; m < kCount; ++m) {
+    _Pragma("GCC unroll 8") for (int w = 0; w < kWide; ++w) {
+      hn::StoreU(sum[m][w], D(), s.out[m] + w * kLanes);
+    }
+  }
+}
+
+// Rows are `stride` apart and as wide; the width is a multiple of kLanes.
+template <class Format, int kCount>
+HWY_INLINE void add_rows(WeightedRows<kCount> s, const typename Format::Code* rows, int64_t stride,
+                         int32_t begin, int32_t end) {
+  constexpr int kWide = 8 / kCount;  // eight sums hide the latency of the multiply-add
+  const auto advance = [&](int64_t columns) HWY_ATTR {
+    for (float*& out : s.out) out += columns;
+    rows += columns;
+  };
+  int64_t left = stride;
+  for (; left >= kWide * kLanes; left -= kWide * kLanes) {
+    add_row_columns<Format, kWide>(s, rows, stride, begin, end);
+    advance(kWide * kLanes);
+  }
+  for (; left > 0; left -= kLanes) {
+    add_row_columns<Format, 1>(s, rows, stride, begin, end);
+    advance(kLanes);
+  }
+}
+
 // hn::Exp builds wrong exponents above about 177; e^100 is infinity already, which gives 0 here.
 HWY_INLINE V sigmoid(V x) {
   const V one = hn::Set(D(), 1.0f);

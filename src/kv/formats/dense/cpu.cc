@@ -62,28 +62,6 @@ struct Query {
   float correction;     // exp(old peak − new peak)
 };
 
-// Adds the 128-bit blocks of v; lane j of the result is in out[j], j < 4.
-template <class DV>
-HWY_INLINE void store_block_sum(DV d, hn::Vec<DV> v, float* out) {
-  if constexpr (hn::MaxLanes(DV()) == 4) {
-    hn::StoreU(v, d, out);
-  } else {
-    const hn::Half<DV> half;
-    store_block_sum(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)), out);
-  }
-}
-
-// out[0, 4) = sums over lanes of four vectors, each in the same order.
-HWY_INLINE void store_sums(V a, V b, V c, V d, float* out) {
-  const hn::RepartitionToWide<D> wide;
-  const V ab = hn::Add(hn::InterleaveLower(D(), a, b), hn::InterleaveUpper(D(), a, b));
-  const V cd = hn::Add(hn::InterleaveLower(D(), c, d), hn::InterleaveUpper(D(), c, d));
-  const auto wide_ab = hn::BitCast(wide, ab), wide_cd = hn::BitCast(wide, cd);
-  const V lower = hn::BitCast(D(), hn::InterleaveLower(wide, wide_ab, wide_cd));
-  const V upper = hn::BitCast(D(), hn::InterleaveUpper(wide, wide_ab, wide_cd));
-  store_block_sum(D(), hn::Add(lower, upper), out);
-}
-
 // scores[m][t] = q_m · k[t] for t in [begin, end) and up to three more on either side, by fours.
 template <class Format, int kCount>
 HWY_INLINE void score_tile(const Query* queries, const typename Format::Code* k, int32_t dim,
@@ -107,52 +85,22 @@ HWY_INLINE void score_tile(const Query* queries, const typename Format::Code* k,
       }
     }
     _Pragma("GCC unroll 4") for (int m = 0; m < kCount; ++m) {
-      store_sums(sum[m][0], sum[m][1], sum[m][2], sum[m][3], scores[m] + t);
+      simd::store_sums(sum[m][0], sum[m][1], sum[m][2], sum[m][3], scores[m] + t);
     }
   }
 }
 
-// out_m = out_m · correction_m + Σ p[m][t] v[t], kWide vectors of columns from `column`.
-template <class Format, int kCount, int kWide>
-HWY_INLINE void add_value_columns(const Query* queries, const typename Format::Code* v, int32_t dim,
-                                  int32_t column, const float (*p)[kKvBlock]) {
-  V sum[kCount][kWide];
-  _Pragma("GCC unroll 4") for (int m = 0; m < kCount; ++m) {
-    const V correction = hn::Set(D(), queries[m].correction);
-    _Pragma("GCC unroll 8") for (int w = 0; w < kWide; ++w) {
-      sum[m][w] = hn::Mul(hn::LoadU(D(), queries[m].out + column + w * kLanes), correction);
-    }
-  }
-  for (int32_t t = queries[0].begin; t < queries[0].end; ++t) {
-    V value[kWide];
-    _Pragma("GCC unroll 8") for (int w = 0; w < kWide; ++w) {
-      value[w] = Format::decode(v + int64_t{t} * dim + column + w * kLanes);
-    }
-    _Pragma("GCC unroll 4") for (int m = 0; m < kCount; ++m) {
-      const V weight = hn::Set(D(), p[m][t]);
-      _Pragma("GCC unroll 8") for (int w = 0; w < kWide; ++w) {
-        sum[m][w] = hn::MulAdd(weight, value[w], sum[m][w]);
-      }
-    }
-  }
-  _Pragma("GCC unroll 4") for (int m = 0; m < kCount; ++m) {
-    _Pragma("GCC unroll 8") for (int w = 0; w < kWide; ++w) {
-      hn::StoreU(sum[m][w], D(), queries[m].out + column + w * kLanes);
-    }
-  }
-}
-
+// out_m = out_m · correction_m + Σ p[m][t] v[t]
 template <class Format, int kCount>
 HWY_INLINE void add_values(const Query* queries, const typename Format::Code* v, int32_t dim,
                            const float (*p)[kKvBlock]) {
-  constexpr int kWide = 8 / kCount;
-  int32_t column = 0;
-  for (; column + kWide * kLanes <= dim; column += kWide * kLanes) {
-    add_value_columns<Format, kCount, kWide>(queries, v, dim, column, p);
+  simd::WeightedRows<kCount> sum{};
+  for (int m = 0; m < kCount; ++m) {
+    sum.weights[m] = p[m];
+    sum.scale[m] = queries[m].correction;
+    sum.out[m] = queries[m].out;
   }
-  for (; column < dim; column += kLanes) {
-    add_value_columns<Format, kCount, 1>(queries, v, dim, column, p);
-  }
+  simd::add_rows<Format>(sum, v, dim, queries[0].begin, queries[0].end);
 }
 
 // Turns the scores of a block into p = exp(score − peak) and moves the query's running softmax on.
