@@ -36,9 +36,11 @@ Status check_config(const EngineConfig& c) {
   return Done{};
 }
 
-Result<OpTable> ops_of(const Device& device) {
+Result<OpTable> ops_of(const Device& device, DType dtype) {
   if (device.backend() == Backend::kCpu) return cpu_ops(device.caps());
-  if (device.backend() == Backend::kCuda) return cuda_ops(device.caps());
+  if (device.backend() == Backend::kCuda) {
+    return cuda_ops(device.caps(), dtype == DType::kF32 ? Numerics::kExact : Numerics::kFast);
+  }
   return unsupported(fmt::format("no op table for device {}", device.caps().name));
 }
 
@@ -71,7 +73,7 @@ Status ModelRunner::open() {
   EXODE_ASSIGN(device_, open_device({.name = config_.device,
                                      .threads = config_.threads,
                                      .memory_limit = config_.memory_limit}));
-  EXODE_ASSIGN(ops_, ops_of(*device_));
+  EXODE_ASSIGN(ops_, ops_of(*device_, config_.dtype));
   if (format_->attend[static_cast<size_t>(ops_.backend)].launch == nullptr) {
     return unsupported(
         fmt::format("--kv-cache-dtype {} has no kernels for device {}; available: {}", name,

@@ -4,7 +4,7 @@
 
 namespace exode {
 
-OpTable cuda_ops(const DeviceCaps& caps) {
+OpTable cuda_ops(const DeviceCaps& caps, Numerics) {
   return {.backend = Backend::kCuda, .caps = caps, .kernels = {}};
 }
 

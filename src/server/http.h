@@ -91,8 +91,18 @@ class HttpServer {
   virtual void close_all() = 0;
 };
 
-// Blocks until SIGINT or SIGTERM. A second signal then ends the process in the default way.
-void wait_for_termination();
+// Catches SIGINT and SIGTERM from its construction on; wait() returns after the first. Once it is
+// destroyed signals end the process in the default way again.
+class TerminationSignal {
+ public:
+  TerminationSignal();
+  ~TerminationSignal();
+  void wait();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 // Exact paths, plus prefixes ending in '/' that match whatever follows.
 class Router {

@@ -589,11 +589,17 @@ Result<std::unique_ptr<HttpServer>> HttpServer::listen(const HttpConfig& config,
   return std::unique_ptr<HttpServer>(std::move(server));
 }
 
-void wait_for_termination() {
+struct TerminationSignal::State {
   asio::io_context io;
-  asio::signal_set signals(io, SIGINT, SIGTERM);
-  signals.async_wait([](const error_code&, int) {});
-  io.run();
+  asio::signal_set signals{io, SIGINT, SIGTERM};
+};
+
+TerminationSignal::TerminationSignal() : state_(std::make_unique<State>()) {}
+TerminationSignal::~TerminationSignal() = default;
+
+void TerminationSignal::wait() {
+  state_->signals.async_wait([](const error_code&, int) {});
+  state_->io.run();
 }
 
 }  // namespace exode::server

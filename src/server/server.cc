@@ -263,9 +263,13 @@ Result<std::unique_ptr<Server>> Server::start(const ServerConfig& config, Engine
 
 Status run_server(const ServerConfig& config, Engine* engine, const Frontend& frontend,
                   const std::function<void(uint16_t port)>& listening) {
-  EXODE_ASSIGN(auto server, Server::start(config, engine, frontend));
-  listening(server->port());
-  wait_for_termination();
+  std::unique_ptr<Server> server;
+  {
+    TerminationSignal termination;  // before the port is announced: a signal may come at once
+    EXODE_ASSIGN(server, Server::start(config, engine, frontend));
+    listening(server->port());
+    termination.wait();
+  }
   log_info("http", "shutting down");
   server->stop();
   return Done{};

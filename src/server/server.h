@@ -37,7 +37,7 @@ class Server {
   virtual void stop() = 0;
 };
 
-// start(), `listening` with the port, wait_for_termination(), stop().
+// start(), `listening` with the port, waits for SIGINT or SIGTERM, stop().
 Status run_server(const ServerConfig& config, Engine* engine, const Frontend& frontend,
                   const std::function<void(uint16_t port)>& listening);
 

@@ -20,11 +20,9 @@ class FixtureTest : public ::testing::TestWithParam<const char*> {
       : reference_(fmt::format("{}/tests/golden/fixtures/{}/reference.safetensors",
                                EXODE_SOURCE_DIR, GetParam())) {}
 
-  std::unique_ptr<Engine> open(int32_t chunk) {
-    return Engine::create(
-               engine_config(fmt::format("{}/assets/fixtures/{}", EXODE_BINARY_DIR, GetParam()),
-                             chunk))
-        .value();
+  std::unique_ptr<Engine> open(int32_t chunk, DType dtype = DType::kF32) {
+    const std::string folder = fmt::format("{}/assets/fixtures/{}", EXODE_BINARY_DIR, GetParam());
+    return Engine::create(engine_config(folder, chunk, dtype)).value();
   }
   std::vector<TokenId> prompt(int i) const {
     return reference_.ids(fmt::format("case{}.input_ids", i));
@@ -60,6 +58,31 @@ TEST_P(FixtureTest, LogitsForAnyChunkSize) {
   for (int32_t chunk : {1, 7, 64, 65, kWhole}) {
     const auto engine = open(chunk);
     EXPECT_LE(worst_logit(*engine), kLogitTolerance) << "chunk " << chunk;
+  }
+}
+
+// 16-bit numerics: 2 % of a row's norm, and the likeliest token where the reference is sure.
+TEST_P(FixtureTest, SixteenBitLogitsStayClose) {
+  const auto engine = open(kWhole, DType::kBF16);
+  const auto vocab = static_cast<size_t>(engine->facts().vocab);
+  for (int i = 0; i < kCases; ++i) {
+    const std::vector<float> actual = all_logits(*engine, prompt(i));
+    const std::vector<float> expected = reference_.floats(fmt::format("case{}.logits", i));
+    const std::vector<TokenId> rows = reference_.ids(fmt::format("case{}.logit_rows", i));
+    for (size_t r = 0; r < rows.size(); ++r) {
+      const float* a = actual.data() + static_cast<size_t>(rows[r]) * vocab;
+      const float* e = expected.data() + r * vocab;
+      double error = 0, norm = 0;
+      for (size_t v = 0; v < vocab; ++v) {
+        error += std::pow(static_cast<double>(a[v]) - e[v], 2);
+        norm += std::pow(static_cast<double>(e[v]), 2);
+      }
+      EXPECT_LE(std::sqrt(error / norm), 2e-2) << "case " << i << " row " << rows[r];
+      std::vector<float> sorted(e, e + vocab);
+      std::nth_element(sorted.begin(), sorted.begin() + 1, sorted.end(), std::greater<>());
+      if (sorted[0] - sorted[1] <= 0.1f) continue;
+      EXPECT_EQ(std::max_element(a, a + vocab) - a, std::max_element(e, e + vocab) - e);
+    }
   }
 }
 

@@ -34,8 +34,22 @@ struct DenseWeight {
         stride(w.codes.row_stride),
         cols(w.cols) {}
 
-  __device__ static int input(int unit, int lane, int j) { return unit * kUnit + j * kWarp + lane; }
+  // Two-byte codes are read 16 bytes at a time, so a lane's inputs are neighbours; f32 lanes are.
+  __device__ static int input(int unit, int lane, int j) {
+    return unit * kUnit + (sizeof(Code) == 2 ? lane * kPerLane + j : j * kWarp + lane);
+  }
   __device__ void read(int64_t row, int unit, int lane, float (&v)[kPerLane]) const {
+    if constexpr (sizeof(Code) == 2) {
+      if (cols % kPerLane == 0 && stride % kPerLane == 0) {
+        const int k = input(unit, lane, 0);
+        uint4 raw{};
+        if (k < cols) raw = __ldg(reinterpret_cast<const uint4*>(codes + row * stride + k));
+        const Code* code = reinterpret_cast<const Code*>(&raw);
+#pragma unroll
+        for (int j = 0; j < kPerLane; ++j) v[j] = to_float(code[j]);
+        return;
+      }
+    }
 #pragma unroll
     for (int j = 0; j < kPerLane; ++j) {
       const int k = input(unit, lane, j);
