@@ -1,45 +1,120 @@
 #!/usr/bin/env python3
-"""Write src/text/unicode_tables.cc: which code points are letters, marks, numbers and white space.
+"""Write src/text/unicode_tables.cc: what the tokenizer must know of each code point.
 
-The reference is the `tokenizers` package itself (pinned below): each class is what its regular
-expression engine matches, so our scanners agree with it on every code point, whatever Unicode
-version it was built with.
+The reference is the `tokenizers` package itself (pinned below), because its parts follow different
+versions of Unicode: the regular expressions, the digit splitter, the word boundaries of added
+tokens and NFC each carry tables of their own. Every table is therefore what that part does with
+every code point.
 
-usage: make_unicode_tables.py > src/text/unicode_tables.cc        (pip install tokenizers==0.23.3)
+NFC is done by utf8proc with the tables of Unicode 14, the version of Python 3.11 also. Where
+`tokenizers` is older, its NFC leaves a code point alone: those are listed as inert.
+
+usage: make_unicode_tables.py > src/text/unicode_tables.cc
+       (Python 3.11, pip install tokenizers==0.23.3)
 """
+import json
+import unicodedata
+
 import tokenizers
-from tokenizers import Regex, pre_tokenizers
+from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
 
 CLASSES = [("kLetter", r"\p{L}+"), ("kMark", r"\p{M}+"), ("kNumber", r"\p{N}+"), ("kSpace", r"\s+")]
+POINTS = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
 
 
-def ranges(pattern):
-    """Code point ranges that match: runs of a text that holds every code point once, in order."""
-    points = [c for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF]
-    text = "".join(map(chr, points))
+def matched(pattern):
+    """Code points that match: runs of a text that holds every code point once, in order."""
+    text = "".join(map(chr, POINTS))
     split = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
-    out = []
+    out = set()
     for _, (begin, end) in split.pre_tokenize_str(text):
-        first, last = points[begin], points[end - 1]
-        if out and out[-1][1] + 1 == first:
-            out[-1][1] = last
-        elif first < 0xD800 and last > 0xDFFF:
-            out += [[first, 0xD7FF], [0xE000, last]]
-        else:
-            out.append([first, last])
+        out.update(POINTS[begin:end])
     return out
 
 
+def split_digits():
+    """What the Digits step cuts off, found between letters."""
+    text = "".join("a" + chr(c) for c in POINTS)
+    pieces = pre_tokenizers.Digits(individual_digits=True).pre_tokenize_str(text)
+    return {POINTS[begin // 2] for piece, (begin, end) in pieces
+            if end - begin == 1 and begin % 2 == 1 and piece == chr(POINTS[begin // 2])}
+
+
+def word_characters():
+    """Beside which a single_word token is not found."""
+    spec = {"version": "1.0", "truncation": None, "padding": None, "normalizer": None,
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False,
+                              "trim_offsets": True},
+            "post_processor": None, "decoder": None,
+            "added_tokens": [{"id": 1, "content": "@", "single_word": True, "lstrip": False,
+                              "rstrip": False, "normalized": False, "special": False}],
+            "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}}
+    tokenizer = Tokenizer.from_str(json.dumps(spec))
+    encodings = tokenizer.encode_batch([chr(c) + "@" for c in POINTS])
+    return {c for c, e in zip(POINTS, encodings) if 1 not in e.ids}
+
+
+def nfc_inert():
+    """Code points that utf8proc reorders, composes or decomposes and `tokenizers` does not."""
+    assert unicodedata.unidata_version == "14.0.0", "NFC must be compared with Unicode 14"
+    reference = normalizers.NFC().normalize_str
+
+    def differs(text):
+        return reference(text) != unicodedata.normalize("NFC", text)
+
+    out = set()
+    for c in POINTS:
+        char = chr(c)
+        if unicodedata.combining(char):
+            around = ("q\u0301" + char, "q" + char + "\u0334", "q\u0323" + char + "\u0301")
+            if any(map(differs, around)):
+                out.add(c)
+        parts = unicodedata.decomposition(char)
+        if parts and not parts.startswith("<"):
+            pair = [int(p, 16) for p in parts.split()]
+            if differs("".join(map(chr, pair))):
+                out.update({c, pair[-1]})
+    return out
+
+
+def ranges(points):
+    """Sorted inclusive ranges."""
+    out = []
+    for c in sorted(points):
+        if out and out[-1][1] + 1 == c:
+            out[-1][1] = c
+        else:
+            out.append([c, c])
+    return out
+
+
+def write_ranges(name, points):
+    rows = ranges(points)
+    print(f"const PointRange {name}[{len(rows)}] = {{")
+    for begin, end in rows:
+        print(f"    {{0x{begin:x}, 0x{end:x}}},")
+    print(f"}};\nconst int {name}Count = {len(rows)};\n")
+
+
 def main():
-    rows = sorted((a, b, name) for name, pattern in CLASSES for a, b in ranges(pattern))
+    classes = {name: matched(pattern) for name, pattern in CLASSES}
+    rows = sorted((a, b, name) for name, points in classes.items() for a, b in ranges(points))
     for (_, end, _), (begin, _, _) in zip(rows, rows[1:]):
         assert end < begin, "classes overlap"
-    print(f"// Generated by tools/make_unicode_tables.py from tokenizers {tokenizers.__version__}; do not edit.")
+    print(f"// Generated by tools/make_unicode_tables.py from tokenizers "
+          f"{tokenizers.__version__}; do not edit.")
     print('#include "text/unicode_tables.h"\n\nnamespace exode::text {\n')
     print(f"const CharRange kCharRanges[{len(rows)}] = {{")
     for begin, end, name in rows:
         print(f"    {{0x{begin:x}, 0x{end:x}, CharClass::{name}}},")
-    print(f"}};\nconst int kCharRangeCount = {len(rows)};\n\n}}  // namespace exode::text")
+    print(f"}};\nconst int kCharRangesCount = {len(rows)};\n")
+    numbers = classes["kNumber"]
+    digits = split_digits()
+    assert numbers <= digits, "the Digits step misses numbers"
+    write_ranges("kMoreDigits", digits - numbers)
+    write_ranges("kWordRanges", word_characters())
+    write_ranges("kNfcInert", nfc_inert())
+    print("}  // namespace exode::text")
 
 
 if __name__ == "__main__":

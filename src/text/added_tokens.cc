@@ -1,5 +1,7 @@
 #include "text/added_tokens.h"
 
+#include <algorithm>
+
 #include "text/unicode.h"
 
 namespace exode::text {
@@ -21,46 +23,74 @@ uint32_t point_at(std::string_view text, size_t at) {
   return decode_utf8(text.substr(at, point_length(text, at))).points[0];
 }
 
-// \w: letters, marks, numbers and connector punctuation.
-bool is_word(uint32_t c) {
-  const CharClass type = char_class(c);
-  const bool connector = c == '_' || c == 0x203f || c == 0x2040 || c == 0x2054 || (c >= 0xfe33 && c <= 0xfe34) ||
-                         (c >= 0xfe4d && c <= 0xfe4f) || c == 0xff3f || c == 0x200c || c == 0x200d;
-  return connector || type == CharClass::kLetter || type == CharClass::kMark || type == CharClass::kNumber;
+bool is_space_at(std::string_view text, size_t at) {
+  return char_class(point_at(text, at)) == CharClass::kSpace;
 }
 
 }  // namespace
 
-void AddedTokenMatcher::add(const AddedToken& token, const std::string& pattern) {
-  if (pattern.empty()) return;
-  const auto index = static_cast<int32_t>(tokens_.size());
-  tokens_.push_back({token, pattern});
-  auto& bucket = by_first_byte_[static_cast<uint8_t>(pattern[0])];
-  const auto longer = [&](int32_t i) { return tokens_[static_cast<size_t>(i)].pattern.size() >= pattern.size(); };
-  bucket.insert(std::partition_point(bucket.begin(), bucket.end(), longer), index);
-}
-
-const AddedTokenMatcher::Entry* AddedTokenMatcher::longest(std::string_view text, size_t at) const {
-  for (int32_t i : by_first_byte_[static_cast<uint8_t>(text[at])]) {
-    const Entry& e = tokens_[static_cast<size_t>(i)];
-    if (text.substr(at, e.pattern.size()) == e.pattern) return &e;
+void AddedTokenMatcher::add(const AddedToken& token, std::string_view pattern) {
+  int32_t node = -1;
+  for (const char c : pattern) {
+    const auto byte = static_cast<uint8_t>(c);
+    int32_t next = child_of(node, byte);
+    if (next < 0) {
+      next = static_cast<int32_t>(nodes_.size());
+      int32_t& first = node < 0 ? roots_[byte] : nodes_[static_cast<size_t>(node)].child;
+      const Node added{.byte = byte, .sibling = node < 0 ? -1 : first};
+      first = next;
+      nodes_.push_back(added);
+    }
+    node = next;
   }
-  return nullptr;
+  if (node < 0 || nodes_[static_cast<size_t>(node)].token >= 0) return;
+  nodes_[static_cast<size_t>(node)].token = static_cast<int32_t>(tokens_.size());
+  tokens_.push_back(token);
+  has_special_ = has_special_ || token.special;
 }
 
-bool AddedTokenMatcher::word_boundaries_ok(const Entry& e, std::string_view text, size_t begin, size_t start,
-                                           size_t stop) {
-  if (!e.token.single_word) return true;
-  const bool before = start > begin && is_word(point_at(text, previous_point(text, start)));
-  const bool after = stop < text.size() && is_word(point_at(text, stop));
+int32_t AddedTokenMatcher::child_of(int32_t node, uint8_t byte) const {
+  if (node < 0) return roots_[byte];
+  int32_t child = nodes_[static_cast<size_t>(node)].child;
+  while (child >= 0 && nodes_[static_cast<size_t>(child)].byte != byte) {
+    child = nodes_[static_cast<size_t>(child)].sibling;
+  }
+  return child;
+}
+
+const AddedToken* AddedTokenMatcher::longest(std::string_view text, size_t at, size_t& stop) const {
+  const AddedToken* found = nullptr;
+  int32_t node = -1;
+  for (size_t i = at; i < text.size(); ++i) {
+    node = child_of(node, static_cast<uint8_t>(text[i]));
+    if (node < 0) break;
+    if (const int32_t token = nodes_[static_cast<size_t>(node)].token; token >= 0) {
+      found = &tokens_[static_cast<size_t>(token)];
+      stop = i + 1;
+    }
+  }
+  return found;
+}
+
+bool AddedTokenMatcher::stands_alone(const AddedToken& token, std::string_view text, size_t begin,
+                                     size_t end) {
+  if (!token.single_word) return true;
+  const bool before = begin > 0 && is_word_character(point_at(text, previous_point(text, begin)));
+  const bool after = end < text.size() && is_word_character(point_at(text, end));
   return !before && !after;
 }
 
-Segment AddedTokenMatcher::stripped(const Entry& e, std::string_view text, size_t done, size_t start, size_t stop) {
-  const auto space_at = [&](size_t i) { return char_class(point_at(text, i)) == CharClass::kSpace; };
-  while (e.token.lstrip && start > done && space_at(previous_point(text, start))) start = previous_point(text, start);
-  while (e.token.rstrip && stop < text.size() && space_at(stop)) stop += point_length(text, stop);
-  return {start, stop, e.token.id};
+size_t AddedTokenMatcher::before_spaces(std::string_view text, size_t limit, size_t end) {
+  while (end > limit && is_space_at(text, previous_point(text, end))) {
+    end = previous_point(text, end);
+  }
+  return end;
+}
+
+size_t AddedTokenMatcher::after_spaces(std::string_view text, size_t begin, size_t known) {
+  size_t end = std::max(begin, known);
+  while (end < text.size() && is_space_at(text, end)) end += point_length(text, end);
+  return end;
 }
 
 }  // namespace exode::text

@@ -9,8 +9,10 @@ namespace {
 // returning the end of its match or `i` for none.
 class Scanner {
  public:
-  Scanner(const std::vector<uint32_t>& points, size_t last, const ScanRules& rules)
-      : p_(points), last_(last), r_(rules) {}
+  Scanner(const std::vector<uint32_t>& points, const ScanRules& rules)
+      : p_(points), types_(points.size()), last_(points.size()), r_(rules) {
+    std::transform(p_.begin(), p_.end(), types_.begin(), char_class);
+  }
 
   size_t next(size_t i) const {
     size_t end = contraction(i);
@@ -23,14 +25,16 @@ class Scanner {
   }
 
  private:
-  CharClass type(size_t i) const { return char_class(p_[i]); }
+  CharClass type(size_t i) const { return types_[i]; }
   bool is(size_t i, CharClass c) const { return i < last_ && type(i) == c; }
   bool is_letter(size_t i) const {
-    return i < last_ && (type(i) == CharClass::kLetter || (r_.marks_are_letters && type(i) == CharClass::kMark));
+    return i < last_ &&
+           (type(i) == CharClass::kLetter || (r_.marks_are_letters && type(i) == CharClass::kMark));
   }
   bool is_newline(size_t i) const { return i < last_ && (p_[i] == '\r' || p_[i] == '\n'); }
   bool is_symbol(size_t i) const {
-    return i < last_ && !is_letter(i) && type(i) != CharClass::kNumber && type(i) != CharClass::kSpace;
+    return i < last_ && !is_letter(i) && type(i) != CharClass::kNumber &&
+           type(i) != CharClass::kSpace;
   }
   template <class Test>
   size_t run(size_t i, Test test) const {
@@ -56,7 +60,8 @@ class Scanner {
 
   // [^\r\n\p{L}\p{N}]?\p{L}+, where a mark may be the optional first character.
   size_t word(size_t i) const {
-    const bool optional = !is_newline(i) && type(i) != CharClass::kLetter && type(i) != CharClass::kNumber;
+    const bool optional =
+        !is_newline(i) && type(i) != CharClass::kLetter && type(i) != CharClass::kNumber;
     if (optional && is_letter(i + 1)) return run(i + 1, [&](size_t k) { return is_letter(k); });
     return run(i, [&](size_t k) { return is_letter(k); });
   }
@@ -92,12 +97,14 @@ class Scanner {
     const size_t start = p_[i] == ' ' ? i + 1 : i;
     if (start >= last_) return i;
     if (is_letter(start)) return run(start, [&](size_t k) { return is_letter(k); });
-    if (is(start, CharClass::kNumber)) return run(start, [&](size_t k) { return is(k, CharClass::kNumber); });
+    if (is(start, CharClass::kNumber))
+      return run(start, [&](size_t k) { return is(k, CharClass::kNumber); });
     if (is_symbol(start)) return run(start, [&](size_t k) { return is_symbol(k); });
     return i;
   }
 
   const std::vector<uint32_t>& p_;
+  std::vector<CharClass> types_;
   const size_t last_;
   const ScanRules& r_;
 };
@@ -109,24 +116,38 @@ struct KnownPattern {
 
 constexpr KnownPattern kKnown[] = {
     // Qwen2, Qwen2.5, Qwen3
-    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
+     R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
      {}},
     // Qwen3.5, Qwen3.6
-    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N})"
+     R"(| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
      {.marks_are_letters = true}},
     // Llama 3
-    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+    {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
+     R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
      {.digits_max = 3}},
     // GPT-2
-    {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)", {.gpt2 = true}},
+    {R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
+     {.gpt2 = true}},
 };
+
+// Runs of digits, or each digit by itself, and what lies between.
+void scan_digits(const std::vector<uint32_t>& points, bool each, std::vector<size_t>& ends) {
+  bool digit = !points.empty() && is_split_digit(points[0]);
+  for (size_t i = 1; i <= points.size(); ++i) {
+    const bool next = i < points.size() && is_split_digit(points[i]);
+    if (i == points.size() || next != digit || (each && digit)) ends.push_back(i);
+    digit = next;
+  }
+}
 
 }  // namespace
 
-void scan_pieces(const std::vector<uint32_t>& points, size_t first, size_t last, const ScanRules& rules,
+void scan_pieces(const std::vector<uint32_t>& points, const ScanRules& rules,
                  std::vector<size_t>& ends) {
-  const Scanner scanner(points, last, rules);
-  for (size_t i = first; i < last;) {
+  const Scanner scanner(points, rules);
+  for (size_t i = 0; i < points.size();) {
     i = scanner.next(i);
     ends.push_back(i);
   }
@@ -158,32 +179,28 @@ PieceSplitter PieceSplitter::digits(bool individual) {
   return splitter;
 }
 
-std::vector<std::string_view> PieceSplitter::split(const std::vector<std::string_view>& pieces) const {
+std::vector<std::string_view> PieceSplitter::split(
+    const std::vector<std::string_view>& pieces) const {
   std::vector<std::string_view> out;
   for (std::string_view piece : pieces) split_one(piece, out);
   return out;
 }
 
 void PieceSplitter::split_one(std::string_view piece, std::vector<std::string_view>& out) const {
-  std::vector<size_t> ends;  // in bytes
+  std::vector<size_t> ends;  // in bytes, or first in code points
   if (kind_ == Kind::kRegex) {
     regex_->split(piece, ends);
   } else {
     const CodePoints text = decode_utf8(piece);
     if (kind_ == Kind::kScan) {
-      scan_pieces(text.points, 0, text.points.size(), rules_, ends);
+      scan_pieces(text.points, rules_, ends);
     } else {
-      for (size_t i = 1; i <= text.points.size(); ++i) {
-        const auto number = [&](size_t k) { return char_class(text.points[k]) == CharClass::kNumber; };
-        const bool cut = i == text.points.size() || number(i) != number(i - 1) ||
-                         (kind_ == Kind::kDigitEach && number(i));
-        if (cut) ends.push_back(i);
-      }
+      scan_digits(text.points, kind_ == Kind::kDigitEach, ends);
     }
     for (size_t& end : ends) end = text.offsets[end];
   }
   size_t begin = 0;
-  for (size_t end : ends) {
+  for (const size_t end : ends) {
     out.push_back(piece.substr(begin, end - begin));
     begin = end;
   }

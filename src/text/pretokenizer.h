@@ -15,13 +15,13 @@ namespace exode::text {
 
 // What the scanner of the GPT family of patterns varies in.
 struct ScanRules {
-  bool gpt2 = false;           // GPT-2: contractions in lower case only, " ?" before letters and digits
-  bool marks_are_letters = false;  // Qwen3.5: [\p{L}\p{M}]+
-  int digits_max = 1;          // \p{N} or \p{N}{1,3}
+  bool gpt2 = false;               // lower-case contractions only, " ?" before letters and digits
+  bool marks_are_letters = false;  // [\p{L}\p{M}]+
+  int digits_max = 1;              // \p{N} or \p{N}{1,3}
 };
 
-// Appends the end (index into points) of each piece of points[first, last).
-void scan_pieces(const std::vector<uint32_t>& points, size_t first, size_t last, const ScanRules& rules,
+// Appends the end (index into points) of each piece.
+void scan_pieces(const std::vector<uint32_t>& points, const ScanRules& rules,
                  std::vector<size_t>& ends);
 
 class RegexSplitter {
@@ -30,12 +30,14 @@ class RegexSplitter {
   RegexSplitter(RegexSplitter&&) noexcept;
   RegexSplitter& operator=(RegexSplitter&&) noexcept;
   ~RegexSplitter();
-  // Byte ends of the pieces (matches and the gaps between them). Where the engine hits its limits
-  // the rest of the text is one piece.
+  // Byte ends of the pieces (matches and the gaps between them) of valid UTF-8. Where the engine
+  // hits its limits the rest of the text is one piece.
   void split(std::string_view text, std::vector<size_t>& ends) const;
 
  private:
   struct Code;
+  struct Match;
+  int match(std::string_view text, size_t from, Match& at) const;
   explicit RegexSplitter(std::unique_ptr<Code> code);
   std::unique_ptr<Code> code_;
 };

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <pcre2.h>
 
+#include <chrono>
+
 #include "text/pretokenizer.h"
 
 namespace exode::text {
@@ -12,6 +14,8 @@ constexpr uint32_t kMatchLimit = 1'000'000;
 constexpr uint32_t kDepthLimit = 10'000;
 constexpr uint32_t kHeapLimitKib = 64 * 1024;
 constexpr size_t kPatternBytesMax = 64 * 1024;
+// The limits above bound one match; a text has many. Ordinary patterns do 20 MB in this time.
+constexpr std::chrono::seconds kTimeLimit{2};
 
 struct FreeCode {
   void operator()(pcre2_code* code) const { pcre2_code_free(code); }
@@ -25,6 +29,10 @@ struct FreeMatch {
 
 }  // namespace
 
+struct RegexSplitter::Match {
+  std::unique_ptr<pcre2_match_data, FreeMatch> data;
+};
+
 struct RegexSplitter::Code {
   std::unique_ptr<pcre2_code, FreeCode> code;
   std::unique_ptr<pcre2_match_context, FreeContext> limits;
@@ -36,19 +44,22 @@ RegexSplitter& RegexSplitter::operator=(RegexSplitter&&) noexcept = default;
 RegexSplitter::~RegexSplitter() = default;
 
 Result<RegexSplitter> RegexSplitter::compile(const std::string& pattern) {
-  if (pattern.size() > kPatternBytesMax) return invalid("tokenizer.json: a split pattern is over 64 KiB");
+  if (pattern.size() > kPatternBytesMax)
+    return invalid("tokenizer.json: a split pattern is over 64 KiB");
   int error = 0;
   PCRE2_SIZE offset = 0;
   auto code = std::make_unique<Code>();
   code->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                                 PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr));
+                                 PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &offset,
+                                 nullptr));
   if (!code->code) {
     unsigned char message[256] = {};
     pcre2_get_error_message(error, message, sizeof(message));
     return invalid(fmt::format("tokenizer.json: split pattern, offset {}: {}", offset,
                                reinterpret_cast<const char*>(message)));
   }
-  pcre2_jit_compile(code->code.get(), PCRE2_JIT_COMPLETE);  // without JIT matching is slower, not wrong
+  pcre2_jit_compile(code->code.get(),
+                    PCRE2_JIT_COMPLETE);  // without JIT matching is slower, not wrong
   code->limits.reset(pcre2_match_context_create(nullptr));
   pcre2_set_match_limit(code->limits.get(), kMatchLimit);
   pcre2_set_depth_limit(code->limits.get(), kDepthLimit);
@@ -56,15 +67,25 @@ Result<RegexSplitter> RegexSplitter::compile(const std::string& pattern) {
   return RegexSplitter(std::move(code));
 }
 
+// Return value of pcre2_match.
+int RegexSplitter::match(std::string_view text, size_t from, Match& at) const {
+  const auto run = [&](uint32_t options) {
+    return pcre2_match(code_->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
+                       from, options | PCRE2_NO_UTF_CHECK, at.data.get(), code_->limits.get());
+  };
+  const int found = run(0);
+  // The interpreter keeps its state on the heap, up to the limit.
+  return found == PCRE2_ERROR_JIT_STACKLIMIT ? run(PCRE2_NO_JIT) : found;
+}
+
 void RegexSplitter::split(std::string_view text, std::vector<size_t>& ends) const {
-  const std::unique_ptr<pcre2_match_data, FreeMatch> match(
-      pcre2_match_data_create_from_pattern(code_->code.get(), nullptr));
+  Match at;
+  at.data.reset(pcre2_match_data_create_from_pattern(code_->code.get(), nullptr));
+  const auto deadline = std::chrono::steady_clock::now() + kTimeLimit;
   size_t done = 0, from = 0;
-  while (from < text.size()) {
-    const int found = pcre2_match(code_->code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(),
-                                  from, PCRE2_NO_UTF_CHECK, match.get(), code_->limits.get());
-    if (found <= 0) break;
-    const PCRE2_SIZE* range = pcre2_get_ovector_pointer(match.get());
+  while (from < text.size() && std::chrono::steady_clock::now() < deadline) {
+    if (match(text, from, at) <= 0) break;
+    const PCRE2_SIZE* range = pcre2_get_ovector_pointer(at.data.get());
     const size_t begin = range[0], end = range[1];
     if (end <= begin) {  // an empty match: go on behind the next character
       from = begin + 1;

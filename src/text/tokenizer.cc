@@ -7,85 +7,113 @@
 namespace exode::text {
 namespace {
 
-void encode_plain(const Tokenizer::Impl& t, std::string_view text, std::vector<TokenId>& out) {
-  std::string spaced;
-  if (t.add_prefix_space && !text.empty() && char_class(static_cast<uint8_t>(text[0])) != CharClass::kSpace) {
-    spaced = " " + std::string(text);
-    text = spaced;
+using Ids = std::vector<TokenId>;
+
+void encode_piece(const Tokenizer::Impl& t, std::string_view piece, Ids& out) {
+  if (t.ignore_merges) {
+    if (const auto id = t.vocabulary.find(piece)) {
+      out.push_back(*id);
+      return;
+    }
   }
+  t.bpe.encode(piece, out);
+}
+
+// Normalised text without added tokens.
+void encode_plain(const Tokenizer::Impl& t, std::string_view text, Ids& out) {
   std::vector<std::string_view> pieces{text};
   for (const PieceSplitter& splitter : t.splitters) pieces = splitter.split(pieces);
-  for (std::string_view piece : pieces) {
-    if (t.ignore_merges) {
-      const auto it = t.vocabulary.find(std::string(piece));
-      if (it != t.vocabulary.end()) {
-        out.push_back(it->second);
-        continue;
-      }
-    }
-    t.bpe.encode(piece, out);
+  if (!t.add_prefix_space) {
+    if (t.byte_level_splitter) pieces = t.byte_level_splitter->split(pieces);
+    for (const std::string_view piece : pieces) encode_piece(t, piece, out);
+    return;
+  }
+  for (const std::string_view piece : pieces) {
+    const std::string spaced = (piece.starts_with(' ') ? "" : " ") + std::string(piece);
+    std::vector<std::string_view> parts{spaced};
+    if (t.byte_level_splitter) parts = t.byte_level_splitter->split(parts);
+    for (const std::string_view part : parts) encode_piece(t, part, out);
   }
 }
 
-// Text between raw added tokens: normalise, then match the tokens that live in normalised text.
-void encode_between(const Tokenizer::Impl& t, std::string_view text, bool parse_special, std::vector<TokenId>& out) {
-  const std::string normalized = t.normalize(text);
+template <class Judge>
+void encode_normalized(const Tokenizer::Impl& t, std::string_view text, const Judge& judge,
+                       Ids& out) {
   std::vector<Segment> segments;
-  t.normalized_tokens.split(
-      normalized, 0, normalized.size(),
-      [&](const AddedToken& token, size_t, size_t) { return parse_special || !token.special; }, segments);
+  t.normalized_tokens.split(text, judge, segments);
   for (const Segment& s : segments) {
     if (s.id >= 0) {
       out.push_back(s.id);
     } else {
-      encode_plain(t, std::string_view(normalized).substr(s.begin, s.end - s.begin), out);
+      encode_plain(t, text.substr(s.begin, s.end - s.begin), out);
     }
   }
 }
 
-// `literal_ends` are the ends of alternating data and literal stretches, data first.
+// Which bytes of a text are literal: runs of one kind.
 class LiteralMap {
  public:
-  explicit LiteralMap(std::span<const Span> spans) {
-    size_t end = 0;
-    for (const Span& s : spans) {
-      end += s.text.size();
-      if (!literal_.empty() && literal_.back() == s.literal) {
-        ends_.back() = end;
-      } else {
-        ends_.push_back(end);
-        literal_.push_back(s.literal);
-      }
+  struct Run {
+    size_t end;
+    bool literal;
+  };
+
+  void append(size_t length, bool literal) {
+    if (length == 0) return;
+    const size_t end = runs_.empty() ? length : runs_.back().end + length;
+    if (!runs_.empty() && runs_.back().literal == literal) {
+      runs_.back().end = end;
+    } else {
+      runs_.push_back({end, literal});
     }
   }
-  bool contains(size_t begin, size_t end) const {
-    const auto it = std::upper_bound(ends_.begin(), ends_.end(), begin);
-    const auto index = static_cast<size_t>(it - ends_.begin());
-    return it != ends_.end() && literal_[index] && end <= *it;
+  // The run that byte `at` lies in.
+  const Run& run_at(size_t at) const {
+    return *std::upper_bound(runs_.begin(), runs_.end(), at,
+                             [](size_t value, const Run& run) { return value < run.end; });
+  }
+  bool holds(size_t begin, size_t end) const {
+    const Run& run = run_at(begin);
+    return run.literal && end <= run.end;
   }
 
  private:
-  std::vector<size_t> ends_;
-  std::vector<bool> literal_;
+  std::vector<Run> runs_;
 };
 
-template <class Allowed>
-std::vector<TokenId> encode_text(const Tokenizer::Impl& t, std::string_view text, bool parse_special,
-                                 const Allowed& allowed) {
-  std::vector<TokenId> out;
-  std::vector<Segment> segments;
-  t.raw_tokens.split(text, 0, text.size(), allowed, segments);
-  for (const Segment& s : segments) {
-    if (s.id >= 0) {
-      out.push_back(s.id);
-    } else {
-      encode_between(t, text.substr(s.begin, s.end - s.begin), parse_special, out);
-    }
-  }
-  return out;
+// A match that reaches into user data is no match, but a literal token may start inside of it.
+Verdict judge_span(const AddedToken& token, const LiteralMap& literal, size_t begin, size_t end) {
+  return !token.special || literal.holds(begin, end) ? Verdict::kTake : Verdict::kLookInside;
 }
 
-std::string valid(std::string_view text) { return is_valid_utf8(text) ? std::string(text) : to_valid_utf8(text); }
+// text[begin, end) normalised. Runs are normalised one by one to know where they end up: a mark at
+// the start of user data does not combine with the literal before it.
+void encode_runs(const Tokenizer::Impl& t, std::string_view text, const Segment& segment,
+                 const LiteralMap& literal, Ids& out) {
+  std::string normalized;
+  LiteralMap moved;
+  for (size_t i = segment.begin; i < segment.end;) {
+    const LiteralMap::Run& run = literal.run_at(i);
+    const size_t end = std::min(run.end, segment.end);
+    const std::string part = t.normalize(text.substr(i, end - i));
+    normalized += part;
+    moved.append(part.size(), run.literal);
+    i = end;
+  }
+  encode_normalized(
+      t, normalized,
+      [&](const AddedToken& token, size_t begin, size_t end) {
+        return judge_span(token, moved, begin, end);
+      },
+      out);
+}
+
+// `text` itself when it is valid, else a repaired copy in `buffer`.
+std::string_view valid(std::string_view text, std::string& buffer) {
+  if (is_valid_utf8(text)) return text;
+  buffer = to_valid_utf8(text);
+  return buffer;
+}
 
 }  // namespace
 
@@ -94,29 +122,58 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 Tokenizer::~Tokenizer() = default;
 
-std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
-  std::vector<TokenId> ids = encode_text(*impl_, valid(text), options.parse_special,
-                                         [&](const AddedToken& token, size_t, size_t) {
-                                           return options.parse_special || !token.special;
-                                         });
-  if (!options.add_special_tokens) return ids;
-  ids.insert(ids.begin(), impl_->prefix.begin(), impl_->prefix.end());
-  ids.insert(ids.end(), impl_->suffix.begin(), impl_->suffix.end());
+Ids Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  std::string buffer;
+  text = valid(text, buffer);
+  const auto judge = [&](const AddedToken& token, size_t, size_t) {
+    return options.parse_special || !token.special ? Verdict::kTake : Verdict::kLeave;
+  };
+  std::vector<Segment> segments;
+  impl_->raw_tokens.split(text, judge, segments);
+  Ids ids;
+  if (options.add_special_tokens) ids = impl_->prefix;
+  for (const Segment& s : segments) {
+    if (s.id >= 0) {
+      ids.push_back(s.id);
+    } else {
+      encode_normalized(*impl_, impl_->normalize(text.substr(s.begin, s.end - s.begin)), judge,
+                        ids);
+    }
+  }
+  if (options.add_special_tokens) {
+    ids.insert(ids.end(), impl_->suffix.begin(), impl_->suffix.end());
+  }
   return ids;
 }
 
-std::vector<TokenId> Tokenizer::encode_spans(std::span<const Span> spans) const {
-  // Repairing each span keeps the literal map exact; a character never straddles spans.
-  std::vector<Span> repaired(spans.begin(), spans.end());
-  std::string text;
-  for (Span& s : repaired) {
-    s.text = valid(s.text);
-    text += s.text;
+Ids Tokenizer::encode_spans(std::span<const Span> spans) const {
+  std::string text, buffer;
+  LiteralMap literal;
+  for (const Span& span : spans) {
+    // Each by itself, so that the map stays exact; no character reaches over a border.
+    const std::string_view part = valid(span.text, buffer);
+    text += part;
+    literal.append(part.size(), span.literal);
   }
-  const LiteralMap literal(repaired);
-  return encode_text(*impl_, text, false, [&](const AddedToken& token, size_t begin, size_t end) {
-    return !token.special || literal.contains(begin, end);
-  });
+  const auto judge = [&](const AddedToken& token, size_t begin, size_t end) {
+    return judge_span(token, literal, begin, end);
+  };
+  std::vector<Segment> segments;
+  impl_->raw_tokens.split(text, judge, segments);
+  Ids ids;
+  for (const Segment& s : segments) {
+    if (s.id >= 0) {
+      ids.push_back(s.id);
+    } else if (impl_->normalized_tokens.has_special()) {
+      encode_runs(*impl_, text, s, literal, ids);
+    } else {
+      const std::string_view part = std::string_view(text).substr(s.begin, s.end - s.begin);
+      encode_normalized(
+          *impl_, impl_->normalize(part),
+          [](const AddedToken&, size_t, size_t) { return Verdict::kTake; }, ids);
+    }
+  }
+  return ids;
 }
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special) const {
@@ -128,13 +185,14 @@ std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special) c
 }
 
 std::string_view Tokenizer::token_bytes(TokenId id) const {
-  return id >= 0 && id < size() ? std::string_view(impl_->bytes[static_cast<size_t>(id)]) : std::string_view();
+  if (id < 0 || id >= size()) return {};
+  return impl_->bytes[static_cast<size_t>(id)];
 }
 
 std::optional<TokenId> Tokenizer::find(std::string_view token) const {
-  const std::string key(token);
-  if (const auto it = impl_->added.find(key); it != impl_->added.end()) return it->second;
-  if (const auto it = impl_->vocabulary.find(key); it != impl_->vocabulary.end()) return it->second;
+  for (const TokenIndex* index : {&impl_->added, &impl_->vocabulary, &impl_->verbatim}) {
+    if (const auto id = index->find(token)) return id;
+  }
   return std::nullopt;
 }
 

@@ -25,7 +25,7 @@ struct Span {
 };
 
 struct EncodeOptions {
-  bool parse_special = true;     // "<|im_end|>" in the text becomes the token
+  bool parse_special = true;        // "<|im_end|>" in the text becomes the token
   bool add_special_tokens = false;  // what the post-processor adds (for example BOS of Llama 3)
 };
 
@@ -51,8 +51,8 @@ class Tokenizer {
   std::string_view token_bytes(TokenId id) const;
   std::optional<TokenId> find(std::string_view token) const;  // added token or vocabulary entry
   bool is_special(TokenId id) const;
-  int32_t size() const;  // 1 + highest id that has a string
-  std::optional<TokenId> eos() const;  // of tokenizer_config.json
+  int32_t size() const;                 // 1 + highest id that has a string
+  std::optional<TokenId> eos() const;   // of tokenizer_config.json
   std::string_view bos_string() const;  // empty when none
   std::string_view eos_string() const;
 

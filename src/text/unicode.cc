@@ -6,14 +6,22 @@
 #include <array>
 #include <cstdlib>
 
+#include "base/check.h"
+
 namespace exode::text {
 namespace {
 
+// The range that holds c, or null.
+template <class Range>
+const Range* find_range(const Range* ranges, int count, uint32_t c) {
+  const Range* it = std::upper_bound(
+      ranges, ranges + count, c, [](uint32_t value, const Range& r) { return value < r.first; });
+  return it != ranges && c <= (it - 1)->last ? it - 1 : nullptr;
+}
+
 CharClass search_class(uint32_t c) {
-  const CharRange* end = kCharRanges + kCharRangeCount;
-  const CharRange* it =
-      std::upper_bound(kCharRanges, end, c, [](uint32_t value, const CharRange& r) { return value < r.first; });
-  return it != kCharRanges && c <= (it - 1)->last ? (it - 1)->type : CharClass::kOther;
+  const CharRange* range = find_range(kCharRanges, kCharRangesCount, c);
+  return range == nullptr ? CharClass::kOther : range->type;
 }
 
 bool is_continuation(char c) { return (static_cast<uint8_t>(c) & 0xc0u) == 0x80u; }
@@ -34,6 +42,32 @@ bool second_byte_ok(uint8_t lead, uint8_t second) {
   }
 }
 
+// Bytes of `text` before the first ill-formed or unfinished sequence.
+size_t valid_prefix(std::string_view text) {
+  size_t i = 0;
+  while (i < text.size()) {
+    if (static_cast<uint8_t>(text[i]) < 0x80) {
+      ++i;
+      continue;
+    }
+    const int n = utf8_length(text.substr(i));
+    if (n <= 0) return i;
+    i += static_cast<size_t>(n);
+  }
+  return i;
+}
+
+void append_nfc(std::string_view text, std::string& out) {
+  utf8proc_uint8_t* result = nullptr;
+  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+  const utf8proc_ssize_t size =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                   static_cast<utf8proc_ssize_t>(text.size()), &result, options);
+  EXODE_CHECK(size >= 0, "NFC of a text that is not valid UTF-8, or no memory");
+  out.append(reinterpret_cast<const char*>(result), static_cast<size_t>(size));
+  std::free(result);
+}
+
 }  // namespace
 
 CharClass char_class(uint32_t c) {
@@ -43,6 +77,15 @@ CharClass char_class(uint32_t c) {
     return table;
   }();
   return c < 128 ? ascii[c] : search_class(c);
+}
+
+bool is_split_digit(uint32_t c) {
+  return char_class(c) == CharClass::kNumber ||
+         (c >= 128 && find_range(kMoreDigits, kMoreDigitsCount, c) != nullptr);
+}
+
+bool is_word_character(uint32_t c) {
+  return find_range(kWordRanges, kWordRangesCount, c) != nullptr;
 }
 
 int utf8_length(std::string_view text) {
@@ -59,25 +102,20 @@ int utf8_length(std::string_view text) {
   return length;
 }
 
-bool is_valid_utf8(std::string_view text) {
-  while (!text.empty()) {
-    const int n = utf8_length(text);
-    if (n <= 0) return false;
-    text.remove_prefix(static_cast<size_t>(n));
-  }
-  return true;
-}
+bool is_valid_utf8(std::string_view text) { return valid_prefix(text) == text.size(); }
 
 std::string to_valid_utf8(std::string_view text) {
   std::string out;
   out.reserve(text.size());
-  while (!text.empty()) {
+  while (true) {
+    const size_t valid = valid_prefix(text);
+    out.append(text.substr(0, valid));
+    text.remove_prefix(valid);
+    if (text.empty()) return out;
     const int n = utf8_length(text);
-    const size_t used = n == 0 ? text.size() : static_cast<size_t>(std::abs(n));
-    out += n > 0 ? text.substr(0, used) : std::string_view("\xef\xbf\xbd");
-    text.remove_prefix(used);
+    out += "\xef\xbf\xbd";
+    text.remove_prefix(n == 0 ? text.size() : static_cast<size_t>(-n));
   }
-  return out;
 }
 
 CodePoints decode_utf8(std::string_view text) {
@@ -85,7 +123,9 @@ CodePoints decode_utf8(std::string_view text) {
   out.points.reserve(text.size());
   out.offsets.reserve(text.size() + 1);
   for (size_t i = 0; i < text.size();) {
-    const auto byte = [&](size_t k) { return static_cast<uint32_t>(static_cast<uint8_t>(text[i + k])); };
+    const auto byte = [&](size_t k) {
+      return static_cast<uint32_t>(static_cast<uint8_t>(text[i + k]));
+    };
     const uint32_t lead = byte(0);
     uint32_t point = lead;
     size_t length = 1;
@@ -128,15 +168,25 @@ void append_utf8(uint32_t c, std::string& out) {
 
 std::string to_nfc(std::string_view text) {
   // Nothing below U+0300 decomposes or combines under NFC.
-  const bool plain = std::all_of(text.begin(), text.end(), [](char c) { return static_cast<uint8_t>(c) < 0xcc; });
+  const bool plain =
+      std::all_of(text.begin(), text.end(), [](char c) { return static_cast<uint8_t>(c) < 0xcc; });
   if (plain) return std::string(text);
-  utf8proc_uint8_t* result = nullptr;
-  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-  const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                             static_cast<utf8proc_ssize_t>(text.size()), &result, options);
-  if (size < 0) return std::string(text);  // not valid UTF-8, which callers exclude
-  std::string out(reinterpret_cast<const char*>(result), static_cast<size_t>(size));
-  std::free(result);
+  std::string out;
+  out.reserve(text.size());
+  const CodePoints all = decode_utf8(text);
+  size_t done = 0;
+  const auto normalize_up_to = [&](size_t end) {
+    if (end > done) append_nfc(text.substr(done, end - done), out);
+  };
+  for (size_t i = 0; i < all.points.size(); ++i) {
+    // An inert code point lets nothing move or combine across it, so the text may be cut there.
+    const uint32_t c = all.points[i];
+    if (c < kNfcInert[0].first || find_range(kNfcInert, kNfcInertCount, c) == nullptr) continue;
+    normalize_up_to(all.offsets[i]);
+    done = all.offsets[i + 1];
+    out.append(text.substr(all.offsets[i], done - all.offsets[i]));
+  }
+  normalize_up_to(text.size());
   return out;
 }
 

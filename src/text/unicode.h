@@ -11,6 +11,8 @@
 namespace exode::text {
 
 CharClass char_class(uint32_t code_point);
+bool is_split_digit(uint32_t code_point);     // what the Digits step of a pre-tokenizer splits off
+bool is_word_character(uint32_t code_point);  // \w
 
 // Bytes of the UTF-8 sequence at the start of `text`: 1…4 when well-formed. When not, minus the
 // length of the maximal ill-formed subpart that one U+FFFD stands for (Unicode 15, section 3.9).
@@ -30,7 +32,8 @@ CodePoints decode_utf8(std::string_view valid_text);
 
 void append_utf8(uint32_t code_point, std::string& out);
 
-// Canonical composition (Unicode 14, utf8proc). `text` is valid UTF-8.
+// Canonical composition as the reference does it (tools/make_unicode_tables.py). `text` is valid
+// UTF-8.
 std::string to_nfc(std::string_view text);
 
 }  // namespace exode::text
