@@ -104,8 +104,8 @@ HWY_INLINE void store_sums(V a, V b, V c, V d, float* out) {
   store_block_sum(D(), hn::Add(lower, upper), out);
 }
 
-// out_m ← scale_m out_m + Σ_t weights_m[t] rows[t] for kCount outputs that share the rows. The order
-// of summation is that of t, for each output on its own.
+// out_m ← scale_m out_m + Σ_t weights_m[t] rows[t] for kCount outputs that share the rows. Each
+// output is summed on its own, in the order of t.
 template <int kCount>
 struct WeightedRows {
   const float* weights[kCount];
