@@ -9,6 +9,7 @@ For every file under src/ and every #include "...":
   - the included file exists.
 Then each src/<layer>/CMakeLists.txt must name exactly the dependencies of layers.txt.
 """
+
 import re
 import sys
 from pathlib import Path
@@ -18,15 +19,17 @@ SRC = ROOT / "src"
 RULES = ROOT / "tools" / "layers.txt"
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 MODULE = re.compile(r"exode_module\(\s*(\w+)\s*([^)]*)\)")
-DEVICE_CALL = re.compile(r"\bcuda(Malloc\w*|Free\w*|Memcpy|DeviceSynchronize|StreamSynchronize)\s*\(")
+DEVICE_CALL = re.compile(
+    r"\bcuda(Malloc\w*|Free\w*|Memcpy|DeviceSynchronize|StreamSynchronize)\s*\("
+)
 CPP = {".h", ".cc", ".cu", ".cuh"}
 
 
 class Rules:
     def __init__(self, text):
-        self.sees = {}      # layer -> layers it may include
+        self.sees = {}  # layer -> layers it may include
         self.siblings = []  # folders whose entries may not include each other
-        self.only = {}      # (layer, other layer) -> headers it may include of it
+        self.only = {}  # (layer, other layer) -> headers it may include of it
         for number, raw in enumerate(text.splitlines(), 1):
             words = raw.split("#")[0].split()
             if not words:
@@ -44,7 +47,7 @@ class Rules:
 
 def unit_of(path, folder):
     """'kv/formats/dense/cpu.cc' and 'kv/formats/dense.cc' both belong to unit 'dense'."""
-    return path[len(folder):].split("/")[0].split(".")[0]
+    return path[len(folder) :].split("/")[0].split(".")[0]
 
 
 def is_sibling_include(path, header, folder):
@@ -57,9 +60,11 @@ def is_sibling_include(path, header, folder):
 def include_errors(rules, path, header):
     layer, other = path.split("/")[0], header.split("/")[0]
     if other != layer and other not in rules.sees[layer]:
-        yield (f"layer '{layer}' may not see '{header}'; it sees "
-               f"{' '.join(rules.sees[layer]) or 'nothing'}: move the shared part down, or turn "
-               "the dependency round")
+        yield (
+            f"layer '{layer}' may not see '{header}'; it sees "
+            f"{' '.join(rules.sees[layer]) or 'nothing'}: move the shared part down, or turn "
+            "the dependency round"
+        )
     allowed = rules.only.get((layer, other))
     if allowed and header not in allowed:
         yield f"'{layer}' sees only {', '.join(sorted(allowed))} of '{other}', not '{header}'"
@@ -85,8 +90,10 @@ def file_errors(rules, file):
     if not path.startswith("device/cuda/"):
         for found in DEVICE_CALL.finditer(text):
             line = text.count("\n", 0, found.start()) + 1
-            errors.append(f"src/{path}:{line}: {found.group(0)}…) allocates, frees or waits; only "
-                          "device/cuda/ may")
+            errors.append(
+                f"src/{path}:{line}: {found.group(0)}…) allocates, frees or waits; only "
+                "device/cuda/ may"
+            )
     return errors
 
 
@@ -100,8 +107,10 @@ def cmake_errors(rules):
             deps = re.search(r"\bDEPS\b(.*?)(?:\b(?:LIBS|SOURCES)\b|$)", body, re.DOTALL)
             deps = set(deps.group(1).split()) if deps else set()
             if name == layer and deps != set(sees):
-                yield (f"src/{layer}/CMakeLists.txt: DEPS are '{' '.join(sorted(deps))}', "
-                       f"tools/layers.txt says '{' '.join(sorted(sees))}'")
+                yield (
+                    f"src/{layer}/CMakeLists.txt: DEPS are '{' '.join(sorted(deps))}', "
+                    f"tools/layers.txt says '{' '.join(sorted(sees))}'"
+                )
 
 
 def main():
@@ -110,8 +119,11 @@ def main():
     errors = [e for f in files for e in file_errors(rules, f)] + list(cmake_errors(rules))
     for error in errors:
         print(error)
-    print(f"layers: {len(files)} files, {len(errors)} errors" if errors
-          else f"layers: {len(files)} files, ok")
+    print(
+        f"layers: {len(files)} files, {len(errors)} errors"
+        if errors
+        else f"layers: {len(files)} files, ok"
+    )
     return 1 if errors else 0
 
 

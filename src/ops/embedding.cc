@@ -14,7 +14,9 @@ void validate(const Embedding& op) {
 
 Cost cost(const Embedding& op) {
   const uint64_t elements = product(op.out.rows(), op.out.cols());
-  return {elements * dtype_bytes(op.table.codes.dtype) + tensor_bytes(op.out) + tensor_bytes(op.tokens), elements};
+  return {
+      elements * dtype_bytes(op.table.codes.dtype) + tensor_bytes(op.out) + tensor_bytes(op.tokens),
+      elements};
 }
 
 }  // namespace exode::ops

@@ -34,7 +34,8 @@ class Exec {
     const auto rewind = arena_.scope();
     const Kernel<Op>& kernel = kernel_for(table_, op);
     EXODE_CHECK(kernel.launch != nullptr, std::string(backend_name(table_.backend)) +
-                                              " backend has no kernel for " + std::string(name(op)));
+                                              " backend has no kernel for " +
+                                              std::string(name(op)));
     const auto scratch =
         arena_.take(kernel.scratch_bytes != nullptr ? kernel.scratch_bytes(table_.caps, op) : 0);
     if (mode_ == Mode::kPlan) return;

@@ -1,8 +1,8 @@
 // The ops of a Gated DeltaNet layer (Yang et al. 2024; Qwen3.5 conventions: qwen35 checkpoints).
-// With u = W_qkv n [rows, C], C = 2·key_heads·key_dim + value_heads·value_dim, in the order q ‖ k ‖ v:
+// With u = W_qkv n [rows, C], C = 2·key_heads·key_dim + value_heads·value_dim, order q ‖ k ‖ v:
 //
-//   CausalConv   c_t[ch] = silu( Σ_j W[ch, j] · u_{t−3+j}[ch] ), tap width−1 = current token; inputs
-//                before the sequence start are 0, those before the slice come from conv_tail.
+//   CausalConv   c_t[ch] = silu( Σ_j W[ch, j] · u_{t−3+j}[ch] ), tap width−1 = current token;
+//                inputs before the sequence start are 0, those before the slice in conv_tail.
 //   GdnGates     g = −exp(a_log) · softplus(a + dt_bias) ≤ 0;  beta = sigmoid(b)
 //   GatedDelta   per value head h with key head h / (value_heads / key_heads), S = [value][key]:
 //                q̂ = q · rsqrt(Σq² + 1e-6) · key_dim^−½ ;  k̂ = k · rsqrt(Σk² + 1e-6)
@@ -44,7 +44,7 @@ struct CausalConv {
   ConstTensorView weight;  // [channels, width] f32
   StateView state;         // conv_tail is read and written
   SeqRows seqs;
-  TensorView out;          // [rows, channels]; not x
+  TensorView out;  // [rows, channels]; not x
 };
 
 struct GdnGates {
@@ -54,13 +54,13 @@ struct GdnGates {
 };
 
 struct GatedDelta {
-  ConstTensorView qkv;      // [rows, channels] after the convolution
-  ConstTensorView g, beta;  // [rows, value_heads] f32
+  ConstTensorView qkv;        // [rows, channels] after the convolution
+  ConstTensorView g, beta;    // [rows, value_heads] f32
   ConstTensorView positions;  // [rows] i32
-  StateView state;          // base is read and written
+  StateView state;            // base is read and written
   SeqRows seqs;
   GdnShape shape;
-  TensorView out;           // [rows, value_heads · value_dim]
+  TensorView out;  // [rows, value_heads · value_dim]
 };
 
 struct GatedRmsNorm {

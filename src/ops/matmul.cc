@@ -26,7 +26,8 @@ void validate_weight(const char* what, const WeightView& w) {
       require_size(what, w.codes, w.rows, w.cols);
       require_dtype(what, w.codes, DType::kFp8E4M3);
       EXODE_CHECK(w.group > 0, name + ": fp8 block " + std::to_string(w.group));
-      require_size(what, w.scales, (w.rows + w.group - 1) / w.group, (w.cols + w.group - 1) / w.group);
+      require_size(what, w.scales, (w.rows + w.group - 1) / w.group,
+                   (w.cols + w.group - 1) / w.group);
       require_dtype(what, w.scales, DType::kF32);
       return;
   }

@@ -38,7 +38,8 @@ Cost cost(const MoeRoute& op) {
 Cost cost(const MoeExperts& op) {
   const int64_t pairs = int64_t{op.x.rows()} * op.ids.cols();
   const uint64_t touched = static_cast<uint64_t>(std::min<int64_t>(pairs, op.experts));
-  const uint64_t expert = (weight_bytes(op.gate_up) + weight_bytes(op.down)) / static_cast<uint64_t>(op.experts);
+  const uint64_t expert =
+      (weight_bytes(op.gate_up) + weight_bytes(op.down)) / static_cast<uint64_t>(op.experts);
   return {touched * expert + tensor_bytes(op.x) + tensor_bytes(op.out),
           6 * product(pairs, op.x.cols(), op.down.cols)};
 }

@@ -24,7 +24,7 @@ struct MoeExperts {
   WeightView gate_up;       // [experts · 2F, hidden], per expert gate rows then up rows
   WeightView down;          // [experts · hidden, F]
   int32_t experts = 0;
-  TensorView out;           // [rows, hidden], overwritten
+  TensorView out;  // [rows, hidden], overwritten
 };
 
 void validate(const MoeRoute&);

@@ -7,11 +7,16 @@ namespace {
 
 const char* type_of(int status) {
   switch (status) {
-    case 404: return "not_found_error";
-    case 429: return "rate_limit_error";
-    case 500: return "server_error";
-    case 503: return "unavailable_error";
-    default: return "invalid_request_error";
+    case 404:
+      return "not_found_error";
+    case 429:
+      return "rate_limit_error";
+    case 500:
+      return "server_error";
+    case 503:
+      return "unavailable_error";
+    default:
+      return "invalid_request_error";
   }
 }
 

@@ -12,8 +12,8 @@ namespace exode::server {
 struct ApiError {
   int status = 400;
   std::string message = {};
-  std::string param = {};              // empty = null
-  std::string code = "invalid_value";  // empty = null
+  std::string param = {};                    // empty = null
+  std::string code = "invalid_value";        // empty = null
   int64_t prompt_tokens = -1, context = -1;  // extra members of context_length_exceeded
 };
 

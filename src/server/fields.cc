@@ -1,8 +1,8 @@
 #include "server/fields.h"
 
+#include <fmt/format.h>
 #include <algorithm>
 #include <cmath>
-#include <fmt/format.h>
 
 namespace exode::server {
 

@@ -1,7 +1,7 @@
 #include "server/frontend.h"
 
-#include <algorithm>
 #include <fmt/format.h>
+#include <algorithm>
 #include <random>
 
 namespace exode::server {
@@ -119,8 +119,7 @@ Failure Frontend::prepare(const CompletionRequest& completion, std::vector<Prepa
   for (const CompletionPrompt& prompt : completion.prompts) {
     std::vector<TokenId> ids = prompt.ids;
     if (prompt.is_text) {
-      ids = tokenizer_->encode(prompt.text,
-                               {.add_special_tokens = completion.add_special_tokens});
+      ids = tokenizer_->encode(prompt.text, {.add_special_tokens = completion.add_special_tokens});
     }
     if (Failure f = check_ids(ids, "prompt")) return f;
     Failure f = add(completion.generation, std::move(ids), ReasoningStart::kOff, out);
@@ -138,8 +137,11 @@ std::unique_ptr<OutputStream> Frontend::open(const OutputSpec& spec) const {
 
 OutputStream::OutputStream(const text::Tokenizer& tokenizer, const OutputSpec& spec,
                            const ReasoningTokens& tags)
-    : spec_(spec), tags_(tags), decoder_(tokenizer, spec.skip_special),
-      splitter_(spec.reasoning, tags.open.has_value()), stop_(spec.stop) {}
+    : spec_(spec),
+      tags_(tags),
+      decoder_(tokenizer, spec.skip_special),
+      splitter_(spec.reasoning, tags.open.has_value()),
+      stop_(spec.stop) {}
 
 // Stop strings are looked for in the answer only: a thought may mention them.
 void OutputStream::pass(std::vector<TextPart> parts, std::vector<TextPart>* out) {

@@ -1,7 +1,7 @@
 #include "server/generation.h"
 
-#include <algorithm>
 #include <fmt/format.h>
+#include <algorithm>
 
 #include "server/json.h"
 
@@ -9,7 +9,9 @@ namespace exode::server {
 
 Generation::Generation(Engine* engine, const Frontend& frontend, Writer writer, AnswerSpec spec,
                        std::vector<Prepared> prompts, std::shared_ptr<void> ticket)
-    : engine_(engine), writer_(std::move(writer)), spec_(std::move(spec)),
+    : engine_(engine),
+      writer_(std::move(writer)),
+      spec_(std::move(spec)),
       ticket_(std::move(ticket)) {
   for (Prepared& prompt : prompts) {
     Choice choice;
@@ -192,11 +194,10 @@ std::string Generation::usage_json() const {
   }
   prompt /= spec_.n;
   cached /= spec_.n;
-  return fmt::format(
-      R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},)"
-      R"("prompt_tokens_details":{{"cached_tokens":{}}},)"
-      R"("completion_tokens_details":{{"reasoning_tokens":{}}}}})",
-      prompt, output, prompt + output, cached, reasoning);
+  return fmt::format(R"({{"prompt_tokens":{},"completion_tokens":{},"total_tokens":{},)"
+                     R"("prompt_tokens_details":{{"cached_tokens":{}}},)"
+                     R"("completion_tokens_details":{{"reasoning_tokens":{}}}}})",
+                     prompt, output, prompt + output, cached, reasoning);
 }
 
 std::string Generation::choice_json(size_t index) const {

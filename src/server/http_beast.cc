@@ -74,7 +74,9 @@ class Exchange;
 // One socket. Everything without a comment about locks is touched on its strand only.
 struct Connection {
   Connection(tcp::socket socket, std::shared_ptr<Shared> owner)
-      : shared(std::move(owner)), stream(std::move(socket)), wake(stream.get_executor()),
+      : shared(std::move(owner)),
+        stream(std::move(socket)),
+        wake(stream.get_executor()),
         watch_done(stream.get_executor()) {}
 
   // First, so that it goes last: an engine may hold a response longer than the server lives.
@@ -87,7 +89,7 @@ struct Connection {
   // cancel() does not reach a read that has completed but whose coroutine has not resumed.
   bool watch_wanted = false;
   std::weak_ptr<Exchange> current;  // the response under way
-  bool idle = true;  // between requests
+  bool idle = true;                 // between requests
 };
 using ConnectionPtr = std::shared_ptr<Connection>;
 
@@ -106,7 +108,9 @@ struct Shared {
 class Exchange final : public ResponseWriter, public std::enable_shared_from_this<Exchange> {
  public:
   Exchange(ConnectionPtr connection, bool head_only, bool keep_alive, bool chunked)
-      : connection_(std::move(connection)), head_only_(head_only), keep_alive_(keep_alive),
+      : connection_(std::move(connection)),
+        head_only_(head_only),
+        keep_alive_(keep_alive),
         chunked_(chunked) {}
   ~Exchange() override = default;
 
@@ -409,9 +413,8 @@ asio::awaitable<bool> exchange_once(ConnectionPtr connection, bool first) {
 
   Parser::value_type message = parser->release();
   const bool keep_alive = message.keep_alive() && !shared->draining;
-  auto exchange =
-      std::make_shared<Exchange>(connection, message.method() == http::verb::head, keep_alive,
-                                 message.version() >= 11);
+  auto exchange = std::make_shared<Exchange>(connection, message.method() == http::verb::head,
+                                             keep_alive, message.version() >= 11);
   connection->current = exchange;
   connection->watching = connection->watch_wanted = true;
   asio::co_spawn(connection->stream.get_executor(), watch_peer(connection, exchange),

@@ -129,8 +129,8 @@ Failure normalise_messages(const Json& messages, Json* out) {
   for (size_t i = 0; i < messages.size(); ++i) {
     Json message;
     if (Failure f = read_message(messages[i], fmt::format("messages[{}]", i), &message)) return f;
-    const bool joins = out->size() == 1 && out->front()["role"] == "system" &&
-                       message["role"] == "system";
+    const bool joins =
+        out->size() == 1 && out->front()["role"] == "system" && message["role"] == "system";
     if (joins) {
       Json& content = out->front()["content"];
       content = content.get<std::string>() + "\n\n" + message["content"].get<std::string>();
@@ -149,8 +149,7 @@ Failure normalise_tools(const Json& tools, Json* out) {
     if (!tool.is_object() || tool.value("type", Json()) != "function" ||
         !tool.contains("function") || !tool["function"].is_object() ||
         !tool["function"].contains("name") || !tool["function"]["name"].is_string()) {
-      return bad_value(where,
-                       "'" + where + "' must be {type: \"function\", function: {name, …}}.");
+      return bad_value(where, "'" + where + "' must be {type: \"function\", function: {name, …}}.");
     }
     const Json& from = tool["function"];
     Json function = Json::object();

@@ -1,7 +1,7 @@
 #include "server/openai.h"
 
-#include <charconv>
 #include <fmt/format.h>
+#include <charconv>
 
 #include "base/log.h"
 #include "server/fields.h"
@@ -89,10 +89,9 @@ void refuse_unserved(Fields& fields) {
   fields.refuse_unless("echo", false, "echo is");
   fields.refuse_unless("suffix", "", "a suffix is");
   fields.refuse_unless("bad_words", Json::array(), "bad words are");
-  for (const char* name :
-       {"structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
-        "grammar", "json_schema", "allowed_token_ids", "truncate_prompt_tokens",
-        "thinking_token_budget", "prompt_embeds"}) {
+  for (const char* name : {"structured_outputs", "guided_json", "guided_regex", "guided_choice",
+                           "guided_grammar", "grammar", "json_schema", "allowed_token_ids",
+                           "truncate_prompt_tokens", "thinking_token_budget", "prompt_embeds"}) {
     fields.refuse_unless(name, nullptr, "this field is");
   }
   const Json* format = fields.object("response_format");
@@ -133,9 +132,9 @@ Failure finish(const Fields& fields) {
 }
 
 // These would replace what the server itself passes to the template.
-constexpr const char* kReservedKwargs[] = {"chat_template", "tokenize",  "messages",
-                                           "tools",         "bos_token", "eos_token",
-                                           "add_generation_prompt"};
+constexpr const char* kReservedKwargs[] = {
+    "chat_template",        "tokenize", "messages", "tools", "bos_token", "eos_token",
+    "add_generation_prompt"};
 
 void read_template_kwargs(Fields& fields, Json* out) {
   const auto effort = fields.string("reasoning_effort");
@@ -147,9 +146,9 @@ void read_template_kwargs(Fields& fields, Json* out) {
   if (kwargs == nullptr) return;
   for (const char* name : kReservedKwargs) {
     if (kwargs->contains(name)) {
-      return fields.fail(bad_value("chat_template_kwargs",
-                                   std::string("'chat_template_kwargs' must not contain '") +
-                                       name + "'."));
+      return fields.fail(
+          bad_value("chat_template_kwargs",
+                    std::string("'chat_template_kwargs' must not contain '") + name + "'."));
     }
   }
   for (const auto& item : kwargs->items()) (*out)[item.key()] = item.value();

@@ -22,7 +22,8 @@ ReasoningStart reasoning_start(std::span<const TokenId> prompt, const ReasoningT
 
 ReasoningSplitter::ReasoningSplitter(ReasoningStart start, bool by_id)
     : state_(start == ReasoningStart::kInside ? State::kThought : State::kBegin),
-      by_id_(by_id), split_(start != ReasoningStart::kOff) {}
+      by_id_(by_id),
+      split_(start != ReasoningStart::kOff) {}
 
 void ReasoningSplitter::emit_thought(std::string_view text, std::vector<TextPart>* parts) {
   if (!thought_begun_) {

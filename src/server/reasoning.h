@@ -21,9 +21,9 @@ namespace exode::server {
 inline constexpr std::string_view kThinkOpen = "<think>", kThinkClose = "</think>";
 
 enum class ReasoningStart : uint8_t {
-  kInside,    // the prompt ends within an open <think>
-  kOutside,   // not: a thought only if the output begins with <think>
-  kOff,       // plain text, never split
+  kInside,   // the prompt ends within an open <think>
+  kOutside,  // not: a thought only if the output begins with <think>
+  kOff,      // plain text, never split
 };
 
 // From the last of the two tags after the last message start; ids that the vocabulary lacks are
@@ -60,8 +60,8 @@ class ReasoningSplitter {
   State state_;
   bool by_id_, split_;
   bool thought_begun_ = false;
-  std::string held_;         // may be the start of a tag
-  std::string whitespace_;   // of a thought, kept back until something follows it
+  std::string held_;        // may be the start of a tag
+  std::string whitespace_;  // of a thought, kept back until something follows it
 };
 
 }  // namespace exode::server

@@ -1,8 +1,8 @@
 #include "server/server.h"
 
+#include <fmt/format.h>
 #include <atomic>
 #include <ctime>
-#include <fmt/format.h>
 #include <random>
 #include <thread>
 
@@ -46,7 +46,10 @@ HttpResponse route_error(int status, const HttpRequest& request) {
 class OpenAiServer final : public Server {
  public:
   OpenAiServer(const ServerConfig& config, Engine* engine, const Frontend& frontend)
-      : config_(config), engine_(engine), frontend_(frontend), router_(route_error),
+      : config_(config),
+        engine_(engine),
+        frontend_(frontend),
+        router_(route_error),
         started_(std::time(nullptr)) {
     add_routes();
   }
@@ -94,24 +97,21 @@ class OpenAiServer final : public Server {
       w->send(json_response(dump_json({{"version", config_.version}})));
     });
     router_.add("GET", "/v1/models", [this](const HttpRequest&, const Writer& w) {
-      w->send(json_response(
-          dump_json({{"object", "list"}, {"data", Json::array({model_json()})}})));
+      w->send(
+          json_response(dump_json({{"object", "list"}, {"data", Json::array({model_json()})}})));
     });
     router_.add("GET", "/v1/models/", [this](const HttpRequest& r, const Writer& w) {
       const std::string name = r.path.substr(std::string_view("/v1/models/").size());
       Failure f = check_model(name);
       w->send(f ? error_response(*f) : json_response(dump_json(model_json())));
     });
-    add_post("/v1/chat/completions", [this](const Json& body, const Writer& w) {
-      return chat(body, w);
-    });
-    add_post("/v1/completions", [this](const Json& body, const Writer& w) {
-      return completion(body, w);
-    });
+    add_post("/v1/chat/completions",
+             [this](const Json& body, const Writer& w) { return chat(body, w); });
+    add_post("/v1/completions",
+             [this](const Json& body, const Writer& w) { return completion(body, w); });
     add_post("/tokenize", [this](const Json& body, const Writer& w) { return tokenize(body, w); });
-    add_post("/detokenize", [this](const Json& body, const Writer& w) {
-      return detokenize(body, w);
-    });
+    add_post("/detokenize",
+             [this](const Json& body, const Writer& w) { return detokenize(body, w); });
   }
 
   template <class Function>
@@ -211,9 +211,8 @@ class OpenAiServer final : public Server {
       if (Failure f = parse_chat_prompt(body, &request)) return f;
       if (Failure f = frontend_.tokenize(request, &ids)) return f;
     }
-    Json answer = {{"count", ids.size()},
-                   {"max_model_len", frontend_.config().context_max},
-                   {"tokens", ids}};
+    Json answer = {
+        {"count", ids.size()}, {"max_model_len", frontend_.config().context_max}, {"tokens", ids}};
     if (strings) {
       Json& list = answer["token_strs"] = Json::array();
       for (const TokenId id : ids) list.push_back(frontend_.tokenizer().token_bytes(id));
@@ -237,8 +236,7 @@ class OpenAiServer final : public Server {
       return bad_value("tokens", fmt::format("'tokens' must be an array of token ids below {}.",
                                              frontend_.config().vocab));
     }
-    writer->send(
-        json_response(dump_json({{"prompt", frontend_.tokenizer().decode(ids, false)}})));
+    writer->send(json_response(dump_json({{"prompt", frontend_.tokenizer().decode(ids, false)}})));
     return std::nullopt;
   }
 

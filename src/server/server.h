@@ -18,8 +18,8 @@ namespace exode::server {
 
 struct ServerConfig {
   HttpConfig http;
-  std::string model_name;         // what /v1/models lists; requests may leave it out
-  std::string version = "0";      // system_fingerprint is "exode-<version>"
+  std::string model_name;     // what /v1/models lists; requests may leave it out
+  std::string version = "0";  // system_fingerprint is "exode-<version>"
   std::chrono::milliseconds drain_timeout{30'000};  // for running requests at shutdown
 };
 

@@ -1,5 +1,6 @@
 // A tensor is a pointer with a description; it owns nothing and is copied freely. The last
-// dimension is dense and there is one row stride: kernels stay readable, 4-D stride soup cannot start.
+// dimension is dense and there is one row stride: kernels stay readable, and 4-D stride soup cannot
+// start.
 //
 //   TensorView q = qkv.slice_cols(0, q_width);          // [rows, q_width], stride of qkv
 //   const float* row = q.row<float>(3);

@@ -50,8 +50,8 @@ Result<std::vector<std::string>> list_files(const std::string& directory) {
     names.push_back(it->path().filename().string());
   }
   if (code) {
-    return not_found(fmt::format("{}: cannot read the model folder: {}", directory,
-                                 code.message()));
+    return not_found(
+        fmt::format("{}: cannot read the model folder: {}", directory, code.message()));
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -85,8 +85,10 @@ Result<WeightMap> read_index(const std::string& path) {
     }
     const auto& name = file.get_ref<const std::string&>();
     if (!is_plain_name(name)) {
-      return invalid(fmt::format("{}: tensor {} is in \"{}\", which is not a file name of this "
-                                 "folder", path, tensor, name));
+      return invalid(
+          fmt::format("{}: tensor {} is in \"{}\", which is not a file name of this "
+                      "folder",
+                      path, tensor, name));
     }
     result.emplace(tensor, name);
   }
@@ -112,8 +114,8 @@ Result<std::vector<std::string>> shard_names(const std::string& directory,
   }
   for (const std::string& shard : shards) {
     if (!std::binary_search(names.begin(), names.end(), shard)) {
-      return not_found(fmt::format("{}: shard {} of the index is missing; download it again",
-                                   directory, shard));
+      return not_found(
+          fmt::format("{}: shard {} of the index is missing; download it again", directory, shard));
     }
   }
   return std::vector<std::string>(shards.begin(), shards.end());
@@ -151,8 +153,8 @@ Result<Checkpoint> Checkpoint::open(const std::string& directory) {
       // Shards of a re-sharded folder may hold stale copies: the index says which one counts.
       if (listed != index.end() && listed->second != shard) continue;
       if (!checkpoint.tensors_.emplace(name, std::move(tensor)).second) {
-        return invalid(fmt::format("{}: tensor {} is in both {} and {}", directory, name,
-                                   home[name], shard));
+        return invalid(
+            fmt::format("{}: tensor {} is in both {} and {}", directory, name, home[name], shard));
       }
       home[name] = shard;
     }

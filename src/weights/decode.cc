@@ -13,8 +13,8 @@ namespace {
 constexpr int32_t kGroupMultiple = 128;
 
 Error wrong_tensor(const std::string& name, const RawTensor& tensor, std::string_view expected) {
-  return invalid(fmt::format("tensor {} is {} {}, expected {}", name,
-                             file_dtype_name(tensor.dtype), shape_text(tensor.shape), expected));
+  return invalid(fmt::format("tensor {} is {} {}, expected {}", name, file_dtype_name(tensor.dtype),
+                             shape_text(tensor.shape), expected));
 }
 
 template <class T, class Convert>
@@ -99,9 +99,10 @@ std::vector<float> transposed_f32(const RawTensor& tensor, int32_t rows, int32_t
 Result<int32_t> int4_group(const ReadRequest& request, int64_t groups, int64_t stated) {
   const int64_t cols = request.cols;
   const auto refuse = [&](std::string_view why) {
-    return unsupported(fmt::format("{}: {} ({} scales per row of {} inputs, group_size {}); "
-                                   "supported are 32, 64, multiples of 128 and whole rows",
-                                   request.module, why, groups, cols, stated));
+    return unsupported(
+        fmt::format("{}: {} ({} scales per row of {} inputs, group_size {}); "
+                    "supported are 32, 64, multiples of 128 and whole rows",
+                    request.module, why, groups, cols, stated));
   };
   if (groups < 1 || groups > cols) return refuse("no valid group size");
   int64_t group = 0;
@@ -125,8 +126,10 @@ Status require_trivial_group_index(const ReadRequest& request, const RawTensor& 
   for (int32_t k = 0; k < request.cols; ++k) {
     const uint32_t index = load_u32(g_idx.data.data() + static_cast<size_t>(k) * 4);
     if (index != static_cast<uint32_t>(k / group)) {
-      return unsupported(fmt::format("{}: group index {} of input {}: activation order (desc_act) "
-                                     "is not supported", request.module, index, k));
+      return unsupported(
+          fmt::format("{}: group index {} of input {}: activation order (desc_act) "
+                      "is not supported",
+                      request.module, index, k));
     }
   }
   return Done{};
@@ -134,8 +137,10 @@ Status require_trivial_group_index(const ReadRequest& request, const RawTensor& 
 
 Status require_zeros_of_8(const std::string& module, std::span<const uint8_t> zeros) {
   if (std::all_of(zeros.begin(), zeros.end(), [](uint8_t z) { return z == 8; })) return Done{};
-  return invalid(fmt::format("{}: quantization_config says symmetric, but the stored zero points "
-                             "are not all 8; set \"sym\" to false in config.json", module));
+  return invalid(
+      fmt::format("{}: quantization_config says symmetric, but the stored zero points "
+                  "are not all 8; set \"sym\" to false in config.json",
+                  module));
 }
 
 }  // namespace exode

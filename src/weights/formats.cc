@@ -5,8 +5,8 @@
 namespace exode {
 
 std::span<const WeightFormat> weight_formats() {
-  static const std::array<WeightFormat, 5> kFormats{
-      kGptqInt4Format, kAwqInt4Format, kCtInt4Format, kFp8BlockFormat, kPlainFormat};
+  static const std::array<WeightFormat, 5> kFormats{kGptqInt4Format, kAwqInt4Format, kCtInt4Format,
+                                                    kFp8BlockFormat, kPlainFormat};
   return kFormats;
 }
 

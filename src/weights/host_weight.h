@@ -40,7 +40,7 @@ struct ReadRequest {
   const std::string& module;  // the name without ".weight"
   int32_t rows = 0, cols = 0;
   ReadMode mode = ReadMode::kDescribe;
-  ThreadPool* pool = nullptr;                // optional, for decoding
+  ThreadPool* pool = nullptr;               // optional, for decoding
   std::vector<uint8_t>* scratch = nullptr;  // optional, moved into HostWeight::codes for reuse
 };
 

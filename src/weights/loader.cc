@@ -102,8 +102,7 @@ Result<WeightLoader::Modules> WeightLoader::describe(const std::vector<RowRange>
       EXODE_CHECK(known->second.rows == part.module_rows, part.module);
       continue;
     }
-    EXODE_ASSIGN(HostWeight weight,
-                 read(part.module, part.module_rows, cols, ReadMode::kDescribe));
+    EXODE_ASSIGN(HostWeight weight, read(part.module, part.module_rows, cols, ReadMode::kDescribe));
     modules.emplace(part.module, std::move(weight));
   }
   return modules;
@@ -126,11 +125,11 @@ Result<WeightView> WeightLoader::stacked(const std::vector<RowRange>& parts, int
     std::vector<std::string> names;
     for (const auto& [name, weight] : modules) names.push_back(name);
     if (mode_ == Mode::kLoad) {
-      log_warn("weights", fmt::format("stored differently, kept together as f32: {}",
-                                      fmt::join(names, ", ")));
+      log_warn("weights",
+               fmt::format("stored differently, kept together as f32: {}", fmt::join(names, ", ")));
     }
-    merged = HostWeight{.layout = WeightLayout::kDense, .dtype = DType::kF32, .rows = merged.rows,
-                        .cols = cols};
+    merged = HostWeight{
+        .layout = WeightLayout::kDense, .dtype = DType::kF32, .rows = merged.rows, .cols = cols};
   }
   const WeightView view = take_view(merged);
   if (mode_ == Mode::kLoad) {
@@ -146,8 +145,7 @@ WeightView WeightLoader::take_view(const HostWeight& d) {
   view.cols = d.cols;
   view.group = d.group;
   const auto place = [this](DType dtype, int32_t rows, int32_t cols) {
-    const size_t bytes = static_cast<size_t>(rows) * static_cast<size_t>(cols) *
-                         dtype_bytes(dtype);
+    const size_t bytes = static_cast<size_t>(rows) * static_cast<size_t>(cols) * dtype_bytes(dtype);
     return ConstTensorView(dense_view(arena_.take(bytes).data(), dtype, {rows, cols}));
   };
   if (d.layout == WeightLayout::kDense) {
@@ -194,8 +192,9 @@ void WeightLoader::write_rows(const WeightView& view, const HostWeight& weight,
   const WeightView target = view.slice_rows(row, range.count);
   const auto first = static_cast<size_t>(range.first), count = static_cast<size_t>(range.count);
   const auto groups = static_cast<size_t>(weight.groups());
-  if (!same_geometry(weight, HostWeight{.layout = view.layout, .dtype = view.codes.dtype,
-                                        .group = view.group})) {
+  if (!same_geometry(
+          weight,
+          HostWeight{.layout = view.layout, .dtype = view.codes.dtype, .group = view.group})) {
     // Mixed parts, or FP8 rows that split a block: the stack is f32.
     const std::vector<float> values = dequantize_rows(weight, range.first, range.count);
     copy(target.codes, std::as_bytes(std::span(values)));
@@ -244,12 +243,14 @@ Result<WeightView> WeightLoader::plain_matrix(const std::string& tensor, int32_t
     return not_found(fmt::format("{}: tensor {} is missing", checkpoint_.directory(), tensor));
   }
   const auto dtype = float_dtype(raw->dtype);
-  const bool fits = !raw->shape.empty() && raw->shape.back() == cols &&
-                    raw->elements() == int64_t{rows} * cols;
+  const bool fits =
+      !raw->shape.empty() && raw->shape.back() == cols && raw->elements() == int64_t{rows} * cols;
   if (!dtype || !fits) {
-    return invalid(fmt::format("{}: tensor {} is {} {}, expected BF16, F16 or F32 with {} rows of "
-                               "{}", checkpoint_.directory(), tensor, file_dtype_name(raw->dtype),
-                               shape_text(raw->shape), rows, cols));
+    return invalid(
+        fmt::format("{}: tensor {} is {} {}, expected BF16, F16 or F32 with {} rows of "
+                    "{}",
+                    checkpoint_.directory(), tensor, file_dtype_name(raw->dtype),
+                    shape_text(raw->shape), rows, cols));
   }
   mark_used(tensor);
   const WeightView view = take_view({.dtype = *dtype, .rows = rows, .cols = cols});

@@ -81,7 +81,7 @@ class WeightLoader {
   std::set<std::string> counted_modules_;
   std::map<std::string, int32_t> format_counts_;
   uint64_t consumed_bytes_ = 0;
-  std::vector<uint8_t> scratch_;    // codes of the last decoded module, for reuse
+  std::vector<uint8_t> scratch_;   // codes of the last decoded module, for reuse
   std::vector<std::byte> packed_;  // int4 rows on their way to the device
 };
 

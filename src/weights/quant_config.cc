@@ -53,8 +53,10 @@ bool has_asymmetric_override(const json* overrides) {
 
 Status check_activations(const json& settings, const std::string& module) {
   if (const auto bits = integer_of(settings, "act_bits"); bits && *bits < 16) {
-    return unsupported(fmt::format("{}: activations are quantised to {} bits, only weight "
-                                   "quantisation is supported", module, *bits));
+    return unsupported(
+        fmt::format("{}: activations are quantised to {} bits, only weight "
+                    "quantisation is supported",
+                    module, *bits));
   }
   return Done{};
 }
@@ -72,8 +74,10 @@ Status read_config_groups(const json& config, const std::string& module, QuantCo
     const json* activations = member(group, "input_activations");
     if (activations == nullptr) continue;
     if (const auto bits = integer_of(*activations, "num_bits"); bits && *bits < 16) {
-      return unsupported(fmt::format("{}: input_activations of {} bits, only weight quantisation "
-                                     "is supported", module, *bits));
+      return unsupported(
+          fmt::format("{}: input_activations of {} bits, only weight quantisation "
+                      "is supported",
+                      module, *bits));
     }
   }
   if (sizes.size() == 1) result.group_size = *sizes.begin();
@@ -88,20 +92,21 @@ Result<QuantConfig> quant_config_for(const Checkpoint& checkpoint, const std::st
   if (config == nullptr) return result;  // the tensors have to be enough
   result.method = text_of(*config, "quant_method");
   if (std::find(kMethods.begin(), kMethods.end(), result.method) == kMethods.end()) {
-    return unsupported(fmt::format("{}: quant_method \"{}\" is not supported; use auto-round, "
-                                   "gptq, awq, compressed-tensors or fp8", module, result.method));
+    return unsupported(
+        fmt::format("{}: quant_method \"{}\" is not supported; use auto-round, "
+                    "gptq, awq, compressed-tensors or fp8",
+                    module, result.method));
   }
   if (result.method == "intel/auto-round") result.method = "auto-round";
   EXODE_TRY(check_activations(*config, module));
-  result.group_size = integer_of(*config, "group_size")
-                          .value_or(integer_of(*config, "q_group_size").value_or(0));
+  result.group_size =
+      integer_of(*config, "group_size").value_or(integer_of(*config, "q_group_size").value_or(0));
   if (result.method == "compressed-tensors") {
     EXODE_TRY(read_config_groups(*config, module, result));
   }
   result.sym = bool_of(*config, "sym");
   const json* overrides = member(*config, "extra_config");
-  if (has_asymmetric_override(overrides) ||
-      has_asymmetric_override(member(*config, "dynamic"))) {
+  if (has_asymmetric_override(overrides) || has_asymmetric_override(member(*config, "dynamic"))) {
     result.sym = std::nullopt;
   }
   if (const json* own = overrides == nullptr ? nullptr : member(*overrides, module.c_str())) {

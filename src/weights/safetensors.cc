@@ -101,8 +101,8 @@ Result<Entry> read_entry(const simdjson::dom::element& element, uint64_t data_by
                                result.begin, result.end, data_bytes));
   }
   if (result.end - result.begin != bytes) {
-    return invalid(fmt::format("has {} bytes, its shape and dtype need {}",
-                               result.end - result.begin, bytes));
+    return invalid(
+        fmt::format("has {} bytes, its shape and dtype need {}", result.end - result.begin, bytes));
   }
   return result;
 }
@@ -123,8 +123,8 @@ Result<std::span<const std::byte>> header_of(std::span<const std::byte> bytes,
                                              const std::string& file_name) {
   uint64_t length = 0;
   if (bytes.size() < sizeof(length)) {
-    return invalid(fmt::format("{}: {} bytes are too few for a safetensors file", file_name,
-                               bytes.size()));
+    return invalid(
+        fmt::format("{}: {} bytes are too few for a safetensors file", file_name, bytes.size()));
   }
   std::memcpy(&length, bytes.data(), sizeof(length));
   if (length > kHeaderBytesMax) {
@@ -153,8 +153,8 @@ Result<std::map<std::string, RawTensor>> parse_safetensors(std::span<const std::
     return Error{ErrorCode::kOutOfMemory, fmt::format("{}: no memory for its header", file_name)};
   }
   simdjson::dom::object object;
-  const auto code = parser.parse(reinterpret_cast<const char*>(header.data()), header.size())
-                        .get(object);
+  const auto code =
+      parser.parse(reinterpret_cast<const char*>(header.data()), header.size()).get(object);
   if (code != simdjson::SUCCESS) {
     return invalid(fmt::format("{}: header is not a JSON object: {}", file_name,
                                simdjson::error_message(code)));

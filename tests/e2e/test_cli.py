@@ -5,6 +5,7 @@ usage: test_cli.py EXODE MODEL [--shared FOLDER]        (standard library only)
 
 With --shared, perplexity is compared with the figures that transformers gave (tests/golden/demo).
 """
+
 import argparse
 import json
 import pathlib
@@ -26,8 +27,12 @@ class Cli:
         self.exode, self.model = exode, model
 
     def run(self, *args, code=0):
-        done = subprocess.run([self.exode, *map(str, args)], capture_output=True, text=True, timeout=600)
-        assert done.returncode == code, f"{args}: exit {done.returncode}, not {code}\n{done.stderr}"
+        done = subprocess.run(
+            [self.exode, *map(str, args)], capture_output=True, text=True, timeout=600
+        )
+        assert (
+            done.returncode == code
+        ), f"{args}: exit {done.returncode}, not {code}\n{done.stderr}"
         return done
 
     def generate(self, *args):
@@ -55,7 +60,9 @@ def test_generate(cli, _):
 
 
 def test_chat_and_inspect(cli, _):
-    answer = cli.run("chat", cli.model, "--prompt", "What does the ls command do?", "--max-tokens", 16)
+    answer = cli.run(
+        "chat", cli.model, "--prompt", "What does the ls command do?", "--max-tokens", 16
+    )
     assert answer.stdout.strip()
     report = cli.run("inspect", cli.model).stdout
     assert "gptq_int4" in report and "kv cache" in report
@@ -82,12 +89,18 @@ def test_mistakes(cli, folder):
     cli.refuses("generate", model, "--ids", "1,x", code=2, says="--ids")
     cli.refuses("generate", model, "--ids", "99999999", code=2, says="vocabulary")
     cli.refuses("generate", model, "--prompt", "x", "--dtype", "int2", code=2, says="f32 or bf16")
-    cli.refuses("generate", model, "--prompt", "x", "--kv-cache-dtype", "q9", code=1, says="available")
+    cli.refuses(
+        "generate", model, "--prompt", "x", "--kv-cache-dtype", "q9", code=1, says="available"
+    )
     cli.refuses("generate", model, "--prompt", "x", "--device", "tpu", code=2, says="cpu or cuda")
     cli.refuses("generate", model, "--prompt", "x", "--no-such-flag", code=2, says="no-such-flag")
     cli.refuses("generate", model, "--prompt", "x", "--memory-limit", "1MiB", code=1, says="GiB")
-    cli.refuses("generate", model, "--prompt", "x", "--memory-limit", "lots", code=2, says="not a size")
-    cli.refuses("generate", model, "--prompt", "x " * 500, "--max-model-len", 64, code=2, says="context")
+    cli.refuses(
+        "generate", model, "--prompt", "x", "--memory-limit", "lots", code=2, says="not a size"
+    )
+    cli.refuses(
+        "generate", model, "--prompt", "x " * 500, "--max-model-len", 64, code=2, says="context"
+    )
     bad = folder / "bad"
     bad.mkdir()
     cli.refuses("inspect", bad, code=1, says="config.json")
@@ -106,13 +119,24 @@ def test_mistakes(cli, folder):
 def first_token_seconds(cli):
     """From starting the process to the first streamed token of a chat."""
     start = time.monotonic()
-    process = subprocess.Popen([cli.exode, "serve", cli.model, "--port", "0"], stdout=subprocess.PIPE,
-                               stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        [cli.exode, "serve", cli.model, "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
     try:
         address = re.search(r"http://\S+", process.stdout.readline()).group(0)
-        body = {"messages": [{"role": "user", "content": "Hello"}], "stream": True, "max_tokens": 4}
-        request = urllib.request.Request(address + "/v1/chat/completions", json.dumps(body).encode(),
-                                         {"Content-Type": "application/json"})
+        body = {
+            "messages": [{"role": "user", "content": "Hello"}],
+            "stream": True,
+            "max_tokens": 4,
+        }
+        request = urllib.request.Request(
+            address + "/v1/chat/completions",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+        )
         with urllib.request.urlopen(request, timeout=60) as stream:
             for line in stream:
                 if b'"content":"' in line and b'"content":""' not in line:
@@ -130,12 +154,22 @@ def test_start_to_first_token(cli, _):
 
 
 def test_perplexity(cli, _, shared):
-    golden = {row["model"]: row for row in json.loads((ROOT / "tests/golden/demo/perplexity.json").read_text())}
+    golden = {
+        row["model"]: row
+        for row in json.loads((ROOT / "tests/golden/demo/perplexity.json").read_text())
+    }
     measured = {}
     for name, folder in (("bf16", shared / "models/mini-bf16"), ("int4-autoround", cli.model)):
         lines = golden[name]["lines"]
-        out = cli.run("eval", folder, "--perplexity", shared / "models/mini-bf16/validation.jsonl", "--lines",
-                      lines, "--json").stdout
+        out = cli.run(
+            "eval",
+            folder,
+            "--perplexity",
+            shared / "models/mini-bf16/validation.jsonl",
+            "--lines",
+            lines,
+            "--json",
+        ).stdout
         result = json.loads(out)
         measured[name] = result["ppl"]
         print(f"perplexity {name}: {result['ppl']:.4f}, transformers {golden[name]['ppl']:.4f}")
@@ -151,7 +185,13 @@ def main():
     parser.add_argument("--shared", type=pathlib.Path)
     args = parser.parse_args()
     cli = Cli(args.exode, args.model)
-    tests = [test_generate, test_chat_and_inspect, test_eval_logits, test_mistakes, test_start_to_first_token]
+    tests = [
+        test_generate,
+        test_chat_and_inspect,
+        test_eval_logits,
+        test_mistakes,
+        test_start_to_first_token,
+    ]
     if args.shared and (args.shared / "models/mini-bf16").is_dir():
         tests.append(lambda c, f: test_perplexity(c, f, args.shared))
     for test in tests:

@@ -58,7 +58,9 @@ def check_chat_stream_equals_whole(client, model):
 
 
 def check_completion(client, model):
-    answer = client.completions.create(model=model, prompt="Once upon", max_tokens=8, temperature=0)
+    answer = client.completions.create(
+        model=model, prompt="Once upon", max_tokens=8, temperature=0
+    )
     assert answer.object == "text_completion"
     assert answer.usage.completion_tokens <= 8
     chunks = client.completions.create(

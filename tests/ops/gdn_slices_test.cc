@@ -183,7 +183,8 @@ TEST(GdnSlicesTest, DeltaStaysExactWhenATokenForgetsEverything) {
   EXPECT_LE(testing::max_difference(run_with(cpu), run_with(ref)), 2e-5);
 }
 
-// Keys of head κ are the unit vector κ, values are ones: what a value head stores names its key head.
+// Keys of head κ are the unit vector κ, values are ones: what a value head stores names its key
+// head.
 TEST(GdnSlicesTest, ConsecutiveValueHeadsShareAKeyHead) {
   const GdnShape shape{2, 6, 16, 16};
   for (const Backend backend : {Backend::kRef, Backend::kCpu}) {

@@ -17,7 +17,9 @@ namespace exode::testing {
 class HostTensor {
  public:
   HostTensor(DType dtype, Shape shape)
-      : dtype_(dtype), shape_(shape), bytes_(static_cast<size_t>(shape.elements()) * dtype_bytes(dtype) + 64) {}
+      : dtype_(dtype),
+        shape_(shape),
+        bytes_(static_cast<size_t>(shape.elements()) * dtype_bytes(dtype) + 64) {}
 
   TensorView view() { return dense_view(bytes_.data(), dtype_, shape_); }
   ConstTensorView cview() const { return dense_view(bytes_.data(), dtype_, shape_); }
@@ -25,22 +27,40 @@ class HostTensor {
 
   float get(int64_t i) const {
     switch (dtype_) {
-      case DType::kF32: return at<float>(i);
-      case DType::kBF16: return bf16_to_float(at<uint16_t>(i));
-      case DType::kF16: return f16_to_float(at<uint16_t>(i));
-      case DType::kFp8E4M3: return fp8_e4m3_to_float(at<uint8_t>(i));
-      case DType::kI32: return static_cast<float>(at<int32_t>(i));
-      default: return static_cast<float>(at<uint8_t>(i));
+      case DType::kF32:
+        return at<float>(i);
+      case DType::kBF16:
+        return bf16_to_float(at<uint16_t>(i));
+      case DType::kF16:
+        return f16_to_float(at<uint16_t>(i));
+      case DType::kFp8E4M3:
+        return fp8_e4m3_to_float(at<uint8_t>(i));
+      case DType::kI32:
+        return static_cast<float>(at<int32_t>(i));
+      default:
+        return static_cast<float>(at<uint8_t>(i));
     }
   }
   void set(int64_t i, float value) {
     switch (dtype_) {
-      case DType::kF32: put<float>(i, value); break;
-      case DType::kBF16: put<uint16_t>(i, float_to_bf16(value)); break;
-      case DType::kF16: put<uint16_t>(i, float_to_f16(value)); break;
-      case DType::kFp8E4M3: put<uint8_t>(i, float_to_fp8_e4m3(value)); break;
-      case DType::kI32: put<int32_t>(i, static_cast<int32_t>(value)); break;
-      default: put<uint8_t>(i, static_cast<uint8_t>(value)); break;
+      case DType::kF32:
+        put<float>(i, value);
+        break;
+      case DType::kBF16:
+        put<uint16_t>(i, float_to_bf16(value));
+        break;
+      case DType::kF16:
+        put<uint16_t>(i, float_to_f16(value));
+        break;
+      case DType::kFp8E4M3:
+        put<uint8_t>(i, float_to_fp8_e4m3(value));
+        break;
+      case DType::kI32:
+        put<int32_t>(i, static_cast<int32_t>(value));
+        break;
+      default:
+        put<uint8_t>(i, static_cast<uint8_t>(value));
+        break;
     }
   }
   // Uniform in [low, high), from (seed, index) only.
@@ -88,8 +108,8 @@ class OpRunner {
     Arena counting = Arena::counting();
     Exec(Exec::Mode::kPlan, table_, device_->stream(), counting)(op);
     std::vector<std::byte> memory(counting.peak_bytes() + 64);
-    auto* aligned = reinterpret_cast<std::byte*>(
-        (reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
+    auto* aligned =
+        reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
     Arena arena = Arena::over({aligned, counting.peak_bytes()});
     Exec(Exec::Mode::kRun, table_, device_->stream(), arena)(op);
   }

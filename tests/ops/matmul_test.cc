@@ -16,11 +16,13 @@ class MatMulTest : public ::testing::TestWithParam<WeightCase> {};
 
 TEST_P(MatMulTest, EqualsTheReferenceForAwkwardShapes) {
   OpRunner ref(Backend::kRef), cpu(Backend::kCpu);
-  for (const auto& [n, k] : std::vector<std::pair<int32_t, int32_t>>{{1, 128}, {7, 129}, {33, 100}, {130, 384}, {5, 1000}}) {
+  for (const auto& [n, k] : std::vector<std::pair<int32_t, int32_t>>{
+           {1, 128}, {7, 129}, {33, 100}, {130, 384}, {5, 1000}}) {
     const RandomWeight w(GetParam(), n, k, 11);
     for (int32_t rows : {1, 2, 3, 4, 5, 7, 8, 9, 16, 33}) {
       const HostTensor x = HostTensor(DType::kF32, {rows, k}).fill(5);
-      EXPECT_LE(nmse(multiply(cpu, x, w.view()), multiply(ref, x, w.view())), 1e-10) << n << "x" << k << " rows " << rows;
+      EXPECT_LE(nmse(multiply(cpu, x, w.view()), multiply(ref, x, w.view())), 1e-10)
+          << n << "x" << k << " rows " << rows;
     }
   }
 }
@@ -49,7 +51,8 @@ TEST_P(MatMulTest, StridedViewsStayInTheirColumns) {
   for (OpRunner* run : {&ref, &cpu}) {
     HostTensor& target = run == &ref ? expected : out;
     target.fill(2, 5, 6);
-    (*run)(ops::MatMul{.x = x.view().slice_cols(20, 256), .w = w.view(), .out = target.view().slice_cols(4, 12)});
+    (*run)(ops::MatMul{
+        .x = x.view().slice_cols(20, 256), .w = w.view(), .out = target.view().slice_cols(4, 12)});
   }
   EXPECT_LE(nmse(out.floats(), expected.floats()), 1e-10);
   EXPECT_EQ(out.get(3), expected.get(3));

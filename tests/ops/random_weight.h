@@ -42,9 +42,16 @@ inline std::vector<WeightCase> weight_cases() {
 class RandomWeight {
  public:
   RandomWeight(const WeightCase& c, int32_t rows, int32_t cols, uint64_t seed)
-      : codes_(make_codes(c, rows, cols, seed)), scales_(make_scales(c, rows, cols, seed)),
+      : codes_(make_codes(c, rows, cols, seed)),
+        scales_(make_scales(c, rows, cols, seed)),
         zeros_(DType::kU8, {rows, groups(c, cols)}) {
-    view_ = {.layout = c.layout, .rows = rows, .cols = cols, .group = c.group, .codes = codes_.cview(), .scales = {}, .zeros = {}};
+    view_ = {.layout = c.layout,
+             .rows = rows,
+             .cols = cols,
+             .group = c.group,
+             .codes = codes_.cview(),
+             .scales = {},
+             .zeros = {}};
     if (c.layout != WeightLayout::kDense) view_.scales = scales_.cview();
     if (!c.zeros) return;
     for (int64_t i = 0; i < zeros_.size(); ++i) {
@@ -55,12 +62,15 @@ class RandomWeight {
   const WeightView& view() const { return view_; }
 
  private:
-  static int32_t groups(const WeightCase& c, int32_t cols) { return c.group > 0 ? (cols + c.group - 1) / c.group : 1; }
+  static int32_t groups(const WeightCase& c, int32_t cols) {
+    return c.group > 0 ? (cols + c.group - 1) / c.group : 1;
+  }
   static HostTensor make_codes(const WeightCase& c, int32_t rows, int32_t cols, uint64_t seed) {
     if (c.layout != WeightLayout::kInt4Group) return HostTensor(c.dtype, {rows, cols}).fill(seed);
     const int32_t blocks = (cols + kInt4Block - 1) / kInt4Block;
     HostTensor t(DType::kU8, {rows, blocks * kInt4Block / 2});
-    for (int64_t i = 0; i < t.size(); ++i) t.set(i, static_cast<float>(random_bits(seed, static_cast<uint64_t>(i)) & 255));
+    for (int64_t i = 0; i < t.size(); ++i)
+      t.set(i, static_cast<float>(random_bits(seed, static_cast<uint64_t>(i)) & 255));
     pad(t, rows, cols, blocks);
     return t;
   }
@@ -69,14 +79,16 @@ class RandomWeight {
     for (int32_t r = 0; r < rows; ++r) {
       for (int32_t k = cols; k < blocks * kInt4Block; ++k) {
         const int32_t in_block = k % kInt4Block, nibble = in_block / 16;
-        const int64_t at = int64_t{r} * blocks * 64 + k / kInt4Block * 64 + in_block % 16 * 4 + nibble / 2;
+        const int64_t at =
+            int64_t{r} * blocks * 64 + k / kInt4Block * 64 + in_block % 16 * 4 + nibble / 2;
         const int old = static_cast<int>(t.get(at));
         t.set(at, static_cast<float>(nibble % 2 == 0 ? (old & 0xf0) | 8 : (old & 0x0f) | 0x80));
       }
     }
   }
   static HostTensor make_scales(const WeightCase& c, int32_t rows, int32_t cols, uint64_t seed) {
-    const int32_t scale_rows = c.layout == WeightLayout::kFp8Block ? (rows + c.group - 1) / c.group : rows;
+    const int32_t scale_rows =
+        c.layout == WeightLayout::kFp8Block ? (rows + c.group - 1) / c.group : rows;
     return HostTensor(DType::kF32, {scale_rows, groups(c, cols)}).fill(seed + 7, -0.1f, 0.1f);
   }
   HostTensor codes_, scales_, zeros_;

@@ -5,7 +5,7 @@
 // and B agree, so the packed layout of tensor/weight.h is read as it is: a lane takes 16 bytes of
 // two weight rows per block of 128 inputs, and x is permuted once to match:
 //
-//   block position of input k = 16 j + i:   (i % 4) · 32 + (i / 4) · 8 + (p / 2) · 4 + (p % 2) · 2 + j / 4
+//   input k = 16 j + i of a block is at 32 (i % 4) + 8 (i / 4) + 4 (p / 2) + 2 (p % 2) + j / 4
 //   with p = j % 4; nibbles p and p + 4 of a word become one half2 without moving bits.
 //
 // A block of code − 8 is summed unscaled and joins the total times its scale: the scale and the

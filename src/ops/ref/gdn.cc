@@ -14,7 +14,8 @@ using Vector = std::vector<double>;
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
 // [rows before the slice ‖ rows of the slice] of one channel; index 0 is the oldest tail entry.
-double conv_input(const ops::CausalConv& op, int32_t slot, int32_t first, int32_t i, int32_t channel) {
+double conv_input(const ops::CausalConv& op, int32_t slot, int32_t first, int32_t i,
+                  int32_t channel) {
   const int32_t tail = op.state.conv_tail.shape.dim[1];
   const int32_t channels = op.x.cols();
   if (i >= tail) return load(op.x, first + i - tail, channel);
@@ -33,11 +34,13 @@ void conv_sequence(const ops::CausalConv& op, int32_t s) {
     }
     for (int32_t t = 0; t < count; ++t) {
       double sum = 0;
-      for (int32_t j = 0; j < width; ++j) sum += load(op.weight, c, j) * u[static_cast<size_t>(t + j)];
+      for (int32_t j = 0; j < width; ++j)
+        sum += load(op.weight, c, j) * u[static_cast<size_t>(t + j)];
       store(op.out, first + t, c, sum * sigmoid(sum));
     }
     for (int32_t i = 0; i < tail; ++i) {
-      store(op.state.conv_tail, slot, int64_t{i} * op.x.cols() + c, u[static_cast<size_t>(count + i)]);
+      store(op.state.conv_tail, slot, int64_t{i} * op.x.cols() + c,
+            u[static_cast<size_t>(count + i)]);
     }
   }
 }
@@ -109,7 +112,8 @@ void launch(Stream&, const ops::GatedDelta& op, Scratch) {
         state[static_cast<size_t>(i)] = load(op.state.base, slot, h * size + i);
       }
       for (int32_t t = 0; t < count; ++t) delta_row(op, first + t, h, state);
-      for (int64_t i = 0; i < size; ++i) store(op.state.base, slot, h * size + i, state[static_cast<size_t>(i)]);
+      for (int64_t i = 0; i < size; ++i)
+        store(op.state.base, slot, h * size + i, state[static_cast<size_t>(i)]);
     }
   }
 }

@@ -25,5 +25,4 @@ void launch(Stream&, const ops::MoeRoute&, Scratch);
 void launch(Stream&, const ops::MoeExperts&, Scratch);
 void launch(Stream&, const ops::Sample&, Scratch);
 
-
 }  // namespace exode::ref

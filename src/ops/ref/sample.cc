@@ -41,7 +41,8 @@ std::vector<int32_t> kept_ids(const std::vector<double>& probability, const ops:
   std::iota(order.begin(), order.end(), 0);
   const auto at = [&](int32_t i) { return probability[static_cast<size_t>(i)]; };
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return at(a) > at(b); });
-  if (p.top_k > 0 && static_cast<size_t>(p.top_k) < order.size()) order.resize(static_cast<size_t>(p.top_k));
+  if (p.top_k > 0 && static_cast<size_t>(p.top_k) < order.size())
+    order.resize(static_cast<size_t>(p.top_k));
   double total = 0;
   for (int32_t id : order) total += at(id);
   if (p.top_p < 1) {
@@ -66,7 +67,8 @@ int32_t draw(const ops::Sample& op, int32_t row, const ops::SampleRow& p) {
   const double peak = logit[static_cast<size_t>(best)];
   if (p.temperature == 0 || !std::isfinite(peak)) return best;
   std::vector<double> probability(logit.size());
-  for (size_t i = 0; i < logit.size(); ++i) probability[i] = std::exp((logit[i] - peak) / p.temperature);
+  for (size_t i = 0; i < logit.size(); ++i)
+    probability[i] = std::exp((logit[i] - peak) / p.temperature);
   std::vector<int32_t> kept = kept_ids(probability, p);
   std::sort(kept.begin(), kept.end());
   double total = 0;

@@ -5,7 +5,8 @@ namespace {
 
 template <class... Ops>
 void fill(std::tuple<Kernel<Ops>...>& kernels) {
-  ((std::get<Kernel<Ops>>(kernels).launch = static_cast<void (*)(Stream&, const Ops&, ref::Scratch)>(ref::launch)),
+  ((std::get<Kernel<Ops>>(kernels).launch =
+        static_cast<void (*)(Stream&, const Ops&, ref::Scratch)>(ref::launch)),
    ...);
 }
 

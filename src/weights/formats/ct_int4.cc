@@ -32,8 +32,10 @@ struct Tensors {
 Status refuse_relatives(const ReadRequest& r) {
   const RawTensor& packed = *r.checkpoint.find(r.module + ".weight_packed");
   if (packed.dtype == FileDType::kU8) {
-    return unsupported(fmt::format("{}: weight_packed is U8 (NVFP4 or MXFP4), which is not "
-                                   "supported; use an int4 checkpoint", r.module));
+    return unsupported(
+        fmt::format("{}: weight_packed is U8 (NVFP4 or MXFP4), which is not "
+                    "supported; use an int4 checkpoint",
+                    r.module));
   }
   if (packed.shape.size() == 2 && packed.shape[0] == r.rows && r.cols >= 8 &&
       (packed.shape[1] == (r.cols + 3) / 4 || packed.shape[1] == (r.cols + 15) / 16)) {
@@ -67,13 +69,13 @@ Result<Tensors> find_tensors(const ReadRequest& r, std::vector<std::string>& use
                                                        .dtype = FileDType::kI32,
                                                        .shape = {n, (k + 7) / 8}}));
   used.insert(used.end(), {m + ".weight_packed", m + ".weight_scale"});
-  EXODE_TRY(find_optional(r.checkpoint, {m + ".weight_shape", FileDType::kI64, {2}}, t.shape,
-                          used));
+  EXODE_TRY(
+      find_optional(r.checkpoint, {m + ".weight_shape", FileDType::kI64, {2}}, t.shape, used));
   EXODE_TRY(find_optional(r.checkpoint,
                           {m + ".weight_zero_point", FileDType::kI32, {(n + 7) / 8, groups}},
                           t.zero_point, used));
-  EXODE_TRY(find_optional(r.checkpoint, {m + ".weight_g_idx", FileDType::kI32, {k}}, t.g_idx,
-                          used));
+  EXODE_TRY(
+      find_optional(r.checkpoint, {m + ".weight_g_idx", FileDType::kI32, {k}}, t.g_idx, used));
   return t;
 }
 

@@ -25,16 +25,16 @@ Result<HostWeight> read(const ReadRequest& request, std::vector<std::string>& us
   const std::string scale_name = m + ".weight_scale_inv";
   if (request.checkpoint.find(scale_name) == nullptr) {
     const bool other = request.checkpoint.find(m + ".weight_scale") != nullptr;
-    return unsupported(fmt::format("{}: FP8 weights {}; supported is weight_scale_inv with blocks "
-                                   "of 128×128", m,
-                                   other ? "with weight_scale (per tensor or channel)"
-                                         : "without scales"));
+    return unsupported(
+        fmt::format("{}: FP8 weights {}; supported is weight_scale_inv with blocks "
+                    "of 128×128",
+                    m, other ? "with weight_scale (per tensor or channel)" : "without scales"));
   }
   const int64_t n = request.rows, k = request.cols;
-  EXODE_ASSIGN(const RawTensor* codes,
-               require_tensor(request.checkpoint, {.name = m + ".weight",
-                                                   .dtype = FileDType::kF8E4M3,
-                                                   .shape = {n, k}}));
+  EXODE_ASSIGN(
+      const RawTensor* codes,
+      require_tensor(request.checkpoint,
+                     {.name = m + ".weight", .dtype = FileDType::kF8E4M3, .shape = {n, k}}));
   EXODE_ASSIGN(const RawTensor* scales,
                require_float(request.checkpoint, scale_name,
                              {(n + kBlock - 1) / kBlock, (k + kBlock - 1) / kBlock}));

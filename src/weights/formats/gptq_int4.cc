@@ -18,9 +18,8 @@ namespace {
 bool matches(const Checkpoint& checkpoint, const std::string& module) {
   const RawTensor* qweight = checkpoint.find(module + ".qweight");
   const RawTensor* scales = checkpoint.find(module + ".scales");
-  return qweight != nullptr &&
-         (scales == nullptr || qweight->shape.size() != 2 || scales->shape.size() != 2 ||
-          qweight->shape[1] == scales->shape[1]);
+  return qweight != nullptr && (scales == nullptr || qweight->shape.size() != 2 ||
+                                scales->shape.size() != 2 || qweight->shape[1] == scales->shape[1]);
 }
 
 struct Tensors {
@@ -59,9 +58,9 @@ Result<Tensors> find_tensors(const ReadRequest& r, std::vector<std::string>& use
                                                        .shape = {groups, (n + 7) / 8}}));
   used.insert(used.end(), {m + ".qweight", m + ".qzeros", m + ".scales"});
   if (r.checkpoint.find(m + ".g_idx") != nullptr) {
-    EXODE_ASSIGN(t.g_idx, require_tensor(r.checkpoint, {.name = m + ".g_idx",
-                                                        .dtype = FileDType::kI32,
-                                                        .shape = {r.cols}}));
+    EXODE_ASSIGN(t.g_idx, require_tensor(
+                              r.checkpoint,
+                              {.name = m + ".g_idx", .dtype = FileDType::kI32, .shape = {r.cols}}));
     used.push_back(m + ".g_idx");
   }
   return t;
@@ -114,8 +113,7 @@ Result<HostWeight> read(const ReadRequest& request, std::vector<std::string>& us
   weight.layout = WeightLayout::kInt4Group;
   weight.rows = request.rows;
   weight.cols = request.cols;
-  EXODE_ASSIGN(weight.group,
-               int4_group(request, t.scales->shape[0], t.config.group_size));
+  EXODE_ASSIGN(weight.group, int4_group(request, t.scales->shape[0], t.config.group_size));
   // Zeros cannot be read while planning, so a symmetric config is taken at its word and verified.
   weight.has_zeros = t.config.sym != true;
   if (request.mode == ReadMode::kDescribe) return weight;

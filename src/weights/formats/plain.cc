@@ -16,10 +16,11 @@ Result<HostWeight> read(const ReadRequest& request, std::vector<std::string>& us
   const RawTensor& tensor = *request.checkpoint.find(name);
   const auto dtype = float_dtype(tensor.dtype);
   if (!dtype) {
-    return unsupported(fmt::format("tensor {} is {}, which is none of the supported weight formats "
-                                   "(BF16, F16, F32, int4 of AutoRound, GPTQ, AWQ or "
-                                   "compressed-tensors, FP8 with 128×128 blocks)",
-                                   name, file_dtype_name(tensor.dtype)));
+    return unsupported(
+        fmt::format("tensor {} is {}, which is none of the supported weight formats "
+                    "(BF16, F16, F32, int4 of AutoRound, GPTQ, AWQ or "
+                    "compressed-tensors, FP8 with 128×128 blocks)",
+                    name, file_dtype_name(tensor.dtype)));
   }
   EXODE_TRY(require_float(request.checkpoint, name, {request.rows, request.cols}));
   used.push_back(name);

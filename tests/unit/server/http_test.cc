@@ -106,8 +106,9 @@ TEST_F(ServerTest, PipelinedRequestsAreAnsweredInOrder) {
 TEST_F(ServerTest, ChunkedRequestAndContinue) {
   start();
   Client client(server_->port());
-  client.send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"
-              "Transfer-Encoding: chunked\r\n\r\n");
+  client.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"
+      "Transfer-Encoding: chunked\r\n\r\n");
   EXPECT_EQ(client.receive(true).status, 100);
   client.send("5\r\n{\"pro\r\n");
   client.send("a\r\nmpt\":\"ab\"}\r\n0\r\n\r\n");
@@ -136,8 +137,8 @@ TEST_F(ServerTest, DisconnectCancels) {
       client.send(Client::post_text("/v1/chat/completions", chat_body(more)));
       EXPECT_TRUE(eventually([&] { return engine_.running() == count; })) << more;
     }
-    EXPECT_TRUE(eventually([&] { return engine_.cancellations() == before + count; },
-                           milliseconds(500)))
+    EXPECT_TRUE(
+        eventually([&] { return engine_.cancellations() == before + count; }, milliseconds(500)))
         << more;
     EXPECT_EQ(engine_.running(), 0);
   }
@@ -152,8 +153,8 @@ TEST_F(ServerTest, SlowReaderIsCutOffAndOthersGoOn) {
   };
   start();
   Client slow(server_->port(), 4096);
-  slow.send(Client::post_text("/v1/completions",
-                              R"({"prompt":"z","stream":true,"max_tokens":3000000})"));
+  slow.send(
+      Client::post_text("/v1/completions", R"({"prompt":"z","stream":true,"max_tokens":3000000})"));
   EXPECT_TRUE(slow.wait_for("data: "));
   Client other(server_->port());
   EXPECT_EQ(other.post("/v1/completions", R"({"prompt":"a"})").status, 200);

@@ -87,14 +87,10 @@ TEST(StopStrings, FirstMatchWinsWhateverTheCut) {
     bool matched;
   };
   const Case cases[] = {
-      {{"END"}, "one END two", "one ", true},
-      {{"END"}, "one EN", "one EN", false},
-      {{"END"}, "EENEND", "EEN", true},
-      {{"abc", "bcde"}, "xabd bcde", "xabd ", true},
-      {{"abcd", "bc"}, "xabcd", "x", true},
-      {{"abcd", "bc"}, "xabcx", "xa", true},
-      {{"\n\n"}, "a\n\nb", "a", true},
-      {{}, "anything", "anything", false},
+      {{"END"}, "one END two", "one ", true}, {{"END"}, "one EN", "one EN", false},
+      {{"END"}, "EENEND", "EEN", true},       {{"abc", "bcde"}, "xabd bcde", "xabd ", true},
+      {{"abcd", "bc"}, "xabcd", "x", true},   {{"abcd", "bc"}, "xabcx", "xa", true},
+      {{"\n\n"}, "a\n\nb", "a", true},        {{}, "anything", "anything", false},
   };
   for (const Case& c : cases) {
     for (size_t step = 1; step <= c.text.size(); ++step) {

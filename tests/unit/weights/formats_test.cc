@@ -105,19 +105,24 @@ TEST(GptqInt4, AsymmetricOverrideKeepsZeros) {
   SafetensorsWriter writer;
   add_gptq(writer, "m", c, -1);
   for (const char* key : {"m", ".*anything.*"}) {
-    const json config = gptq_config(
-        {{"quant_method", "auto-round"},
-         {"sym", true},
-         {"extra_config", {{key, {{"sym", false}}}}}});
+    const json config = gptq_config({{"quant_method", "auto-round"},
+                                     {"sym", true},
+                                     {"extra_config", {{key, {{"sym", false}}}}}});
     expect_int4(load("gptq_override", config, writer, c), c, true);
   }
 }
 
 TEST(GptqInt4, GroupSizes) {
-  for (const auto& [cols, group, stated] : std::vector<std::array<int32_t, 3>>{
-           {256, 32, 32}, {256, 64, 64}, {512, 256, 256}, {320, 128, 128},  // last: a short group
-           {136, 128, 128}, {96, 128, -1}, {256, 256, -1}, {64, 128, 128},
-           {256, 64, 128}}) {  // the shapes win over the config
+  for (const auto& [cols, group, stated] :
+       std::vector<std::array<int32_t, 3>>{{256, 32, 32},
+                                           {256, 64, 64},
+                                           {512, 256, 256},
+                                           {320, 128, 128},  // last: a short group
+                                           {136, 128, 128},
+                                           {96, 128, -1},
+                                           {256, 256, -1},
+                                           {64, 128, 128},
+                                           {256, 64, 128}}) {  // the shapes win over the config
     const Int4Case c{.cols = cols, .group = group, .zero_low = 1, .zero_high = 16};
     SafetensorsWriter writer;
     add_gptq(writer, "m", c, -1);
@@ -256,8 +261,8 @@ TEST(Plain, KeepsTheDTypeOfTheFile) {
   writer.add("c.weight", "BF16", {2, 3}, bf16);
   const TestFolder folder("plain");
   folder.write_checkpoint(json::object(), writer);
-  for (const auto& [module, dtype] : std::map<std::string, DType>{
-           {"a", DType::kF32}, {"b", DType::kF16}, {"c", DType::kBF16}}) {
+  for (const auto& [module, dtype] :
+       std::map<std::string, DType>{{"a", DType::kF32}, {"b", DType::kF16}, {"c", DType::kBF16}}) {
     const LoadedLinear linear(folder.path(), module, 2, 3);
     ASSERT_EQ(linear.loaded.error, "");
     EXPECT_EQ(linear.view.codes.dtype, dtype);
@@ -292,15 +297,19 @@ std::vector<Refusal> int4_refusals() {
   return {
       {"method", {{"quant_method", "quip"}}, gptq, "m: quant_method \"quip\" is not supported"},
       {"no_method", json::object(), gptq, "m: quant_method \"\" is not supported"},
-      {"activations", {{"quant_method", "auto-round"}, {"act_bits", 8}}, gptq,
+      {"activations",
+       {{"quant_method", "auto-round"}, {"act_bits", 8}},
+       gptq,
        "m: activations are quantised to 8 bits"},
       {"module_activations",
-       {{"quant_method", "auto-round"}, {"extra_config", {{"m", {{"act_bits", 4}}}}}}, gptq,
+       {{"quant_method", "auto-round"}, {"extra_config", {{"m", {{"act_bits", 4}}}}}},
+       gptq,
        "m: activations are quantised to 4 bits"},
       {"ct_activations",
        {{"quant_method", "compressed-tensors"},
         {"config_groups", {{"g", {{"input_activations", {{"num_bits", 8}}}}}}}},
-       ct, "m: input_activations of 8 bits"},
+       ct,
+       "m: input_activations of 8 bits"},
       {"bits8", method, gptq_with<int32_t>("m.qweight", "I32", {64, 16}),
        "m: quantised with 8 bits"},
       {"bits2", method, gptq_with<int32_t>("m.qweight", "I32", {16, 16}),
@@ -331,28 +340,33 @@ std::vector<Refusal> int4_refusals() {
 
 std::vector<Refusal> other_refusals() {
   return {
-      {"nvfp4", {{"quant_method", "compressed-tensors"}},
+      {"nvfp4",
+       {{"quant_method", "compressed-tensors"}},
        [](SafetensorsWriter& w) {
          w.add("m.weight_packed", "U8", {16, 128}, std::vector<uint8_t>(16 * 128));
        },
        "m: weight_packed is U8 (NVFP4 or MXFP4)"},
-      {"ct_bits8", {{"quant_method", "compressed-tensors"}},
+      {"ct_bits8",
+       {{"quant_method", "compressed-tensors"}},
        [](SafetensorsWriter& w) {
          w.add("m.weight_packed", "I32", {16, 64}, std::vector<int32_t>(16 * 64));
        },
        "m: quantised with 8 bits"},
-      {"ct_no_scale", {{"quant_method", "compressed-tensors"}},
+      {"ct_no_scale",
+       {{"quant_method", "compressed-tensors"}},
        [](SafetensorsWriter& w) {
          w.add("m.weight_packed", "I32", {16, 32}, std::vector<int32_t>(16 * 32));
        },
        "m: has weight_packed but no weight_scale"},
-      {"fp8_tensor", {{"quant_method", "fp8"}},
+      {"fp8_tensor",
+       {{"quant_method", "fp8"}},
        [](SafetensorsWriter& w) {
          w.add("m.weight", "F8_E4M3", {16, 256}, std::vector<uint8_t>(16 * 256));
          w.add("m.weight_scale", "F32", {1}, std::vector<float>{1});
        },
        "m: FP8 weights with weight_scale (per tensor or channel)"},
-      {"fp8_block64", {{"quant_method", "fp8"}},
+      {"fp8_block64",
+       {{"quant_method", "fp8"}},
        [](SafetensorsWriter& w) {
          w.add("m.weight", "F8_E4M3", {16, 256}, std::vector<uint8_t>(16 * 256));
          w.add("m.weight_scale_inv", "F32", {1, 4}, std::vector<float>(4, 1));

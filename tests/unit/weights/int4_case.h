@@ -44,7 +44,7 @@ using Nibbles = std::function<int(int64_t row, int64_t col)>;
 
 // I32 words [rows, cols/8], nibble i of word j of a row holding column 8j + order[i].
 inline std::vector<uint32_t> pack_along_cols(int64_t rows, int64_t cols, const Nibbles& value,
-                                      const std::array<int, 8>& order) {
+                                             const std::array<int, 8>& order) {
   std::vector<uint32_t> words;
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t j = 0; j < (cols + 7) / 8; ++j) {
@@ -92,22 +92,31 @@ inline void add_gptq(SafetensorsWriter& writer, const std::string& module, const
                return c.code(static_cast<int32_t>(n), static_cast<int32_t>(k));
              }));
   writer.add(module + ".qzeros", "I32", {c.groups(), (c.rows + 7) / 8},
-             pack_along_cols(c.groups(), c.rows, [&](int64_t g, int64_t n) {
-               return c.zero(static_cast<int32_t>(n), static_cast<int32_t>(g)) + stored_offset;
-             }, kInOrder));
+             pack_along_cols(
+                 c.groups(), c.rows,
+                 [&](int64_t g, int64_t n) {
+                   return c.zero(static_cast<int32_t>(n), static_cast<int32_t>(g)) + stored_offset;
+                 },
+                 kInOrder));
   writer.add(module + ".scales", "F16", {c.groups(), c.rows}, scales_f16(c));
 }
 
 inline void add_awq(SafetensorsWriter& writer, const std::string& module, const Int4Case& c) {
   constexpr std::array<int, 8> kInterleaved{0, 2, 4, 6, 1, 3, 5, 7};
   writer.add(module + ".qweight", "I32", {c.cols, c.rows / 8},
-             pack_along_cols(c.cols, c.rows, [&](int64_t k, int64_t n) {
-               return c.code(static_cast<int32_t>(n), static_cast<int32_t>(k));
-             }, kInterleaved));
+             pack_along_cols(
+                 c.cols, c.rows,
+                 [&](int64_t k, int64_t n) {
+                   return c.code(static_cast<int32_t>(n), static_cast<int32_t>(k));
+                 },
+                 kInterleaved));
   writer.add(module + ".qzeros", "I32", {c.groups(), c.rows / 8},
-             pack_along_cols(c.groups(), c.rows, [&](int64_t g, int64_t n) {
-               return c.zero(static_cast<int32_t>(n), static_cast<int32_t>(g));
-             }, kInterleaved));
+             pack_along_cols(
+                 c.groups(), c.rows,
+                 [&](int64_t g, int64_t n) {
+                   return c.zero(static_cast<int32_t>(n), static_cast<int32_t>(g));
+                 },
+                 kInterleaved));
   writer.add(module + ".scales", "F16", {c.groups(), c.rows}, scales_f16(c));
 }
 
@@ -116,9 +125,12 @@ enum class CtZeros : unsigned char { kAbsent, kStored };
 inline void add_ct(SafetensorsWriter& writer, const std::string& module, const Int4Case& c,
                    CtZeros zeros) {
   writer.add(module + ".weight_packed", "I32", {c.rows, (c.cols + 7) / 8},
-             pack_along_cols(c.rows, c.cols, [&](int64_t n, int64_t k) {
-               return c.code(static_cast<int32_t>(n), static_cast<int32_t>(k));
-             }, kInOrder));
+             pack_along_cols(
+                 c.rows, c.cols,
+                 [&](int64_t n, int64_t k) {
+                   return c.code(static_cast<int32_t>(n), static_cast<int32_t>(k));
+                 },
+                 kInOrder));
   std::vector<uint16_t> scales;
   for (int32_t n = 0; n < c.rows; ++n) {
     for (int32_t g = 0; g < c.groups(); ++g) scales.push_back(float_to_bf16(c.scale(n, g)));

@@ -47,7 +47,7 @@ class Loaded {
     formats = load.format_counts();
   }
 
-  std::string error;           // of opening, planning or loading; empty when all went well
+  std::string error;            // of opening, planning or loading; empty when all went well
   bool failed_loading = false;  // the error came after planning
   std::vector<std::string> unused;
   std::map<std::string, int32_t> formats;

@@ -199,10 +199,12 @@ TEST(Loader, VectorsOfEveryFloatType) {
   EXPECT_EQ(loaded.bytes_consumed, 16u + 8u + 4u + 4u);
 
   const auto error_of = [&](const std::string& name, int32_t count) {
-    return Loaded(folder.path(), [&](WeightLoader& loader) -> Status {
-             EXODE_TRY(loader.vector_f32(name, count));
-             return Done{};
-           }).error;
+    return Loaded(folder.path(),
+                  [&](WeightLoader& loader) -> Status {
+                    EXODE_TRY(loader.vector_f32(name, count));
+                    return Done{};
+                  })
+        .error;
   };
   EXPECT_THAT(error_of("i32", 2), HasSubstr("tensor i32 is I32 [2], expected 2 floats"));
   EXPECT_THAT(error_of("f32", 3), HasSubstr("tensor f32 is F32 [1, 2], expected 3 floats"));
@@ -218,10 +220,12 @@ TEST(Loader, PlainMatrixFlattensLeadingDimensions) {
   folder.write_checkpoint(json::object(), writer);
   WeightView view;
   const auto error_of = [&](const std::string& name, int32_t rows, int32_t cols) {
-    return Loaded(folder.path(), [&](WeightLoader& loader) -> Status {
-             EXODE_ASSIGN(view, loader.plain_matrix(name, rows, cols));
-             return Done{};
-           }).error;
+    return Loaded(folder.path(),
+                  [&](WeightLoader& loader) -> Status {
+                    EXODE_ASSIGN(view, loader.plain_matrix(name, rows, cols));
+                    return Done{};
+                  })
+        .error;
   };
   EXPECT_THAT(error_of("experts", 3, 2), HasSubstr("expected BF16, F16 or F32 with 3 rows of 2"));
   EXPECT_THAT(error_of("experts", 3, 3), HasSubstr("tensor experts is F16 [2, 1, 3]"));

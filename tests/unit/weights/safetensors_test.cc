@@ -22,11 +22,10 @@ auto parse(const std::string& image) {
 }
 
 TEST(Safetensors, ReadsNamesShapesAndData) {
-  const std::string header =
-      R"({"__metadata__":{"format":"pt","a":"b"},)"
-      R"("a":{"dtype":"F32","shape":[2,1],"data_offsets":[3,11]},)"
-      R"("scalar\u00e9":{"dtype":"U8","shape":[],"data_offsets":[0,1]},)"
-      R"("empty":{"dtype":"BF16","shape":[0,7],"data_offsets":[11,11]}}   )";
+  const std::string header = R"({"__metadata__":{"format":"pt","a":"b"},)"
+                             R"("a":{"dtype":"F32","shape":[2,1],"data_offsets":[3,11]},)"
+                             R"("scalar\u00e9":{"dtype":"U8","shape":[],"data_offsets":[0,1]},)"
+                             R"("empty":{"dtype":"BF16","shape":[0,7],"data_offsets":[11,11]}}   )";
   const std::string image = safetensors_image(header, "\x05..\x01\x02\x03\x04\x05\x06\x07\x08tail");
   const std::span<const std::byte> bytes(reinterpret_cast<const std::byte*>(image.data()),
                                          image.size());
@@ -45,12 +44,20 @@ TEST(Safetensors, ReadsNamesShapesAndData) {
 }
 
 TEST(Safetensors, KnowsEveryDType) {
-  for (const auto& [name, bytes] : std::map<std::string, size_t>{
-           {"F64", 8}, {"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F8_E4M3", 1}, {"F8_E5M2", 1},
-           {"I64", 8}, {"I32", 4}, {"I16", 2}, {"I8", 1}, {"U8", 1}, {"BOOL", 1}}) {
-    const std::string header = R"({"x":{"dtype":")" + name +
-                               R"(","shape":[1],"data_offsets":[0,)" + std::to_string(bytes) +
-                               "]}}";
+  for (const auto& [name, bytes] : std::map<std::string, size_t>{{"F64", 8},
+                                                                 {"F32", 4},
+                                                                 {"F16", 2},
+                                                                 {"BF16", 2},
+                                                                 {"F8_E4M3", 1},
+                                                                 {"F8_E5M2", 1},
+                                                                 {"I64", 8},
+                                                                 {"I32", 4},
+                                                                 {"I16", 2},
+                                                                 {"I8", 1},
+                                                                 {"U8", 1},
+                                                                 {"BOOL", 1}}) {
+    const std::string header = R"({"x":{"dtype":")" + name + R"(","shape":[1],"data_offsets":[0,)" +
+                               std::to_string(bytes) + "]}}";
     const auto result = parse(safetensors_image(header, std::string(bytes, 'x')));
     ASSERT_TRUE(result.ok()) << result.error().message;
     EXPECT_EQ(file_dtype_name(result.value().at("x").dtype), name);
