@@ -15,6 +15,7 @@ usage: make_tokenizer_goldens.py make ASSETS_DIR    (pip install tokenizers==0.2
        make_tokenizer_goldens.py unpack OUT_FILE
 ASSETS_DIR is what tools/fetch_tokenizers.py filled.
 """
+
 import json
 import lzma
 import struct
@@ -39,7 +40,9 @@ def goldens(tokenizer, strings):
         return zlib.crc32(struct.pack(f"<{len(values)}i", *values))
 
     rows = zip(ids, plain, decoded)
-    return b"".join(struct.pack("<III", crc(a), crc(b), zlib.crc32(t.encode())) for a, b, t in rows)
+    return b"".join(
+        struct.pack("<III", crc(a), crc(b), zlib.crc32(t.encode())) for a, b, t in rows
+    )
 
 
 def patched(value, patch):
@@ -59,8 +62,11 @@ def make(assets):
     packed = b"".join(struct.pack("<I", len(s)) + s for s in strings)
     GOLDENS.mkdir(parents=True, exist_ok=True)
     (GOLDENS / "corpus.xz").write_bytes(lzma.compress(packed, preset=9 | lzma.PRESET_EXTREME))
-    files = {"demo": DEMO, "qwen": assets / "qwen" / "tokenizer.json",
-             "smollm2": assets / "smollm2" / "tokenizer.json"}
+    files = {
+        "demo": DEMO,
+        "qwen": assets / "qwen" / "tokenizer.json",
+        "smollm2": assets / "smollm2" / "tokenizer.json",
+    }
     specs = {name: json.loads(file.read_text()) for name, file in files.items()}
     for name, patch in json.loads((GOLDENS / "variants.json").read_text()).items():
         specs[name] = patched(specs["demo"], patch)

@@ -10,7 +10,9 @@ namespace {
 bool needs_padding(const ops::MatMul& op) { return op.w.cols % kInt4Block != 0; }
 
 size_t padded_floats(const ops::MatMul& op) {
-  return needs_padding(op) ? static_cast<size_t>(op.x.rows()) * static_cast<size_t>(padded_cols(op.w.cols)) : 0;
+  return needs_padding(op)
+             ? static_cast<size_t>(op.x.rows()) * static_cast<size_t>(padded_cols(op.w.cols))
+             : 0;
 }
 
 }  // namespace
@@ -22,7 +24,8 @@ size_t scratch_bytes(const DeviceCaps& caps, const ops::MatMul& op) {
 }
 
 void launch(Stream& stream, const ops::MatMul& op, Scratch scratch) {
-  EXODE_CHECK(op.x.dtype == DType::kF32 && op.out.dtype == DType::kF32, "cpu matmul takes f32 activations");
+  EXODE_CHECK(op.x.dtype == DType::kF32 && op.out.dtype == DType::kF32,
+              "cpu matmul takes f32 activations");
   auto* memory = reinterpret_cast<float*>(scratch.data());
   MatMulJob job{.w = &op.w,
                 .x = op.x.row<float>(0),

@@ -73,7 +73,8 @@ struct Tile {
 template <size_t First, size_t Count>
 HWY_INLINE V input_sum(const float* x) {
   V total = hn::LoadU(D(), x + First * kLanes);
-  for (size_t p = First + 1; p < First + Count; ++p) total = hn::Add(total, hn::LoadU(D(), x + p * kLanes));
+  for (size_t p = First + 1; p < First + Count; ++p)
+    total = hn::Add(total, hn::LoadU(D(), x + p * kLanes));
   return total;
 }
 
@@ -95,7 +96,8 @@ struct Segment {
         const V inputs = input_sum<kFirst, kCount>(x[r]);
         EXODE_UNROLL
         for (int n = 0; n < NR; ++n) {
-          const V shift = hn::Set(D(), source.zero_shift(row + n, segment, static_cast<int32_t>(G)));
+          const V shift =
+              hn::Set(D(), source.zero_shift(row + n, segment, static_cast<int32_t>(G)));
           tile.sum[r][n] = hn::MulAdd(shift, inputs, tile.sum[r][n]);
         }
       }
@@ -139,7 +141,8 @@ HWY_NOINLINE void block(const Source& source, const MatMulJob& job, int32_t firs
   for (int r = 0; r < XR; ++r) {
     EXODE_UNROLL
     for (int n = 0; n < NR; ++n) {
-      job.out[(first_x + r) * job.out_stride + row + n] = hn::GetLane(hn::SumOfLanes(D(), s.acc[r][n]));
+      job.out[(first_x + r) * job.out_stride + row + n] =
+          hn::GetLane(hn::SumOfLanes(D(), s.acc[r][n]));
     }
   }
 }
@@ -211,12 +214,14 @@ void matmul_all(ThreadPool& pool, const MatMulJob& job) {
   // Below about this much work a second thread costs more than it brings.
   constexpr int64_t kWorkPerThread = 1 << 16;
   const int64_t work = int64_t{job.w->rows} * job.w->cols * job.rows;
-  const auto parts = static_cast<int32_t>(std::clamp<int64_t>(work / kWorkPerThread, 1, pool.size()));
+  const auto parts =
+      static_cast<int32_t>(std::clamp<int64_t>(work / kWorkPerThread, 1, pool.size()));
   const int32_t quads = (job.w->rows + 3) / 4;  // whole register tiles per thread
   const int64_t per_thread = int64_t{kDecodedRows} * padded_cols(job.w->cols);
   pool.run(parts, [&](int32_t part, int32_t count) {
     const auto begin = static_cast<int32_t>(int64_t{quads} * part / count) * 4;
-    const auto end = std::min(static_cast<int32_t>(int64_t{quads} * (part + 1) / count) * 4, job.w->rows);
+    const auto end =
+        std::min(static_cast<int32_t>(int64_t{quads} * (part + 1) / count) * 4, job.w->rows);
     if (begin < end) matmul_range(job, begin, end, job.decoded + part * per_thread);
   });
 }
@@ -224,7 +229,8 @@ void matmul_all(ThreadPool& pool, const MatMulJob& job) {
 void pad_rows(const float* x, int64_t x_stride, int32_t rows, int32_t cols, float* padded) {
   const int32_t width = padded_cols(cols);
   for (int32_t r = 0; r < rows; ++r) {
-    std::memcpy(padded + int64_t{r} * width, x + r * x_stride, static_cast<size_t>(cols) * sizeof(float));
+    std::memcpy(padded + int64_t{r} * width, x + r * x_stride,
+                static_cast<size_t>(cols) * sizeof(float));
     std::fill(padded + int64_t{r} * width + cols, padded + int64_t{r + 1} * width, 0.0f);
   }
 }

@@ -19,14 +19,16 @@ struct MatMulJob {
   const float* x = nullptr;  // [rows, Kp], Kp = K rounded up to 128, zeros past K
   int64_t x_stride = 0;
   int32_t rows = 0;
-  float* out = nullptr;      // [rows, N]
+  float* out = nullptr;  // [rows, N]
   int64_t out_stride = 0;
   float* decoded = nullptr;  // kDecodedRows · Kp floats per thread
 };
 
 inline constexpr int32_t kDecodedRows = 4;
 
-constexpr int32_t padded_cols(int32_t cols) { return (cols + kInt4Block - 1) / kInt4Block * kInt4Block; }
+constexpr int32_t padded_cols(int32_t cols) {
+  return (cols + kInt4Block - 1) / kInt4Block * kInt4Block;
+}
 
 // Outputs [first, last) on the calling thread; `decoded` belongs to it.
 void matmul_range(const MatMulJob& job, int32_t first, int32_t last, float* decoded);

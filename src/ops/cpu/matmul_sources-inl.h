@@ -22,7 +22,8 @@ namespace exode::cpu::HWY_NAMESPACE {
 constexpr size_t kParts = kInt4Block / kLanes;  // vectors per segment
 
 template <class Source, size_t... P>
-HWY_INLINE void store_parts(const typename Source::Line& line, float* out, std::index_sequence<P...>) {
+HWY_INLINE void store_parts(const typename Source::Line& line, float* out,
+                            std::index_sequence<P...>) {
   (hn::StoreU(Source::template part<P>(line), D(), out + P * kLanes), ...);
 }
 
@@ -145,12 +146,16 @@ class RowSource {
   };
 
   explicit RowSource(const WeightView& w)
-      : codes_(reinterpret_cast<const Code*>(w.codes.data)), stride_(w.codes.row_stride), cols_(w.cols) {}
+      : codes_(reinterpret_cast<const Code*>(w.codes.data)),
+        stride_(w.codes.row_stride),
+        cols_(w.cols) {}
 
   HWY_INLINE Line line(int32_t row, int32_t segment) const {
     return {codes_ + row * stride_ + int64_t{segment} * kInt4Block};
   }
-  static HWY_INLINE V part_at(const Line& line, size_t p) { return Format::decode(line.p + p * kLanes); }
+  static HWY_INLINE V part_at(const Line& line, size_t p) {
+    return Format::decode(line.p + p * kLanes);
+  }
   bool pads() const { return cols_ % kInt4Block != 0; }
   void decode_segment(int32_t row, int32_t segment, float* out) const {
     const int32_t left = cols_ - segment * kInt4Block;
@@ -183,7 +188,10 @@ class Fp8Source : public RowSource<E4m3> {
  public:
   static constexpr size_t kGroups = 1;
   explicit Fp8Source(const WeightView& w)
-      : RowSource(w), scales_(w.scales.row<float>(0)), stride_(w.scales.row_stride), block_(w.group) {}
+      : RowSource(w),
+        scales_(w.scales.row<float>(0)),
+        stride_(w.scales.row_stride),
+        block_(w.group) {}
   HWY_INLINE float scale(int32_t row, int32_t segment, int32_t) const {
     return scales_[row / block_ * stride_ + int64_t{segment} * kInt4Block / block_];
   }
@@ -208,14 +216,17 @@ class Decoded {
       : source_(source), first_(row), width_(width), memory_(memory) {
     for (int32_t n = 0; n < rows; ++n) {
       for (int32_t segment = 0; segment < width / kInt4Block; ++segment) {
-        source.decode_segment(row + n, segment, memory + int64_t{n} * width + int64_t{segment} * kInt4Block);
+        source.decode_segment(row + n, segment,
+                              memory + int64_t{n} * width + int64_t{segment} * kInt4Block);
       }
     }
   }
   HWY_INLINE Line line(int32_t row, int32_t segment) const {
     return {memory_ + int64_t{row - first_} * width_ + int64_t{segment} * kInt4Block};
   }
-  static HWY_INLINE V part_at(const Line& line, size_t p) { return hn::LoadU(D(), line.p + p * kLanes); }
+  static HWY_INLINE V part_at(const Line& line, size_t p) {
+    return hn::LoadU(D(), line.p + p * kLanes);
+  }
   HWY_INLINE float scale(int32_t row, int32_t segment, int32_t group) const {
     return source_.scale(row, segment, group);
   }

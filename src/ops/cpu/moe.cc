@@ -30,27 +30,37 @@ struct Layout {
 };
 
 void activate(const float* gate_up, float* act, int32_t inner, size_t act_width) {
-  for (int32_t i = 0; i < inner; ++i) act[i] = gate_up[i] / (1.0f + std::exp(-gate_up[i])) * gate_up[inner + i];
+  for (int32_t i = 0; i < inner; ++i)
+    act[i] = gate_up[i] / (1.0f + std::exp(-gate_up[i])) * gate_up[inner + i];
   std::fill(act + inner, act + act_width, 0.0f);
 }
 
 // Pairs [first, first + count) all use `expert`.
-void run_expert(ThreadPool& pool, const ops::MoeExperts& op, const Layout& l, float* memory, int32_t expert,
-                size_t first, int32_t count) {
+void run_expert(ThreadPool& pool, const ops::MoeExperts& op, const Layout& l, float* memory,
+                int32_t expert, size_t first, int32_t count) {
   const int32_t inner = op.down.cols, hidden = op.x.cols();
   const WeightView gate_up = op.gate_up.slice_rows(expert * 2 * inner, 2 * inner);
   const WeightView down = op.down.slice_rows(expert * hidden, hidden);
   float* projected = memory + l.gate_up + first * 2 * static_cast<size_t>(inner);
   float* act = memory + l.act + first * l.act_width;
-  matmul_all(pool, {.w = &gate_up, .x = memory + l.x + first * l.x_width,
-                    .x_stride = static_cast<int64_t>(l.x_width), .rows = count, .out = projected,
-                    .out_stride = 2 * int64_t{inner}, .decoded = memory + l.decoded});
+  matmul_all(pool, {.w = &gate_up,
+                    .x = memory + l.x + first * l.x_width,
+                    .x_stride = static_cast<int64_t>(l.x_width),
+                    .rows = count,
+                    .out = projected,
+                    .out_stride = 2 * int64_t{inner},
+                    .decoded = memory + l.decoded});
   for (int32_t i = 0; i < count; ++i) {
-    activate(projected + int64_t{i} * 2 * inner, act + static_cast<size_t>(i) * l.act_width, inner, l.act_width);
+    activate(projected + int64_t{i} * 2 * inner, act + static_cast<size_t>(i) * l.act_width, inner,
+             l.act_width);
   }
-  matmul_all(pool, {.w = &down, .x = act, .x_stride = static_cast<int64_t>(l.act_width), .rows = count,
+  matmul_all(pool, {.w = &down,
+                    .x = act,
+                    .x_stride = static_cast<int64_t>(l.act_width),
+                    .rows = count,
                     .out = memory + l.result + first * static_cast<size_t>(hidden),
-                    .out_stride = hidden, .decoded = memory + l.decoded});
+                    .out_stride = hidden,
+                    .decoded = memory + l.decoded});
 }
 
 }  // namespace
@@ -84,7 +94,8 @@ void launch(Stream&, const ops::MoeRoute& op, Scratch) {
 }
 
 void launch(Stream& stream, const ops::MoeExperts& op, Scratch scratch) {
-  EXODE_CHECK(op.x.dtype == DType::kF32 && op.out.dtype == DType::kF32, "cpu kernels take f32 activations");
+  EXODE_CHECK(op.x.dtype == DType::kF32 && op.out.dtype == DType::kF32,
+              "cpu kernels take f32 activations");
   const int32_t rows = op.x.rows(), top_k = op.ids.cols(), hidden = op.x.cols();
   const Layout l(op, stream.pool().size());
   auto* memory = reinterpret_cast<float*>(scratch.data());
@@ -101,14 +112,17 @@ void launch(Stream& stream, const ops::MoeExperts& op, Scratch scratch) {
         ++next;
       }
     }
-    if (next > first) run_expert(stream.pool(), op, l, memory, e, first, static_cast<int32_t>(next - first));
+    if (next > first)
+      run_expert(stream.pool(), op, l, memory, e, first, static_cast<int32_t>(next - first));
   }
   for (int32_t r = 0; r < rows; ++r) {
     float* out = op.out.row<float>(r);
     std::fill(out, out + hidden, 0.0f);
     for (int32_t j = 0; j < top_k; ++j) {
       const float weight = op.weights.row<float>(r)[j];
-      const float* result = memory + l.result + static_cast<size_t>(place[int64_t{r} * top_k + j]) * static_cast<size_t>(hidden);
+      const float* result =
+          memory + l.result +
+          static_cast<size_t>(place[int64_t{r} * top_k + j]) * static_cast<size_t>(hidden);
       for (int32_t c = 0; c < hidden; ++c) out[c] += weight * result[c];
     }
   }

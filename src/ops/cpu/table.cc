@@ -4,7 +4,9 @@ namespace exode {
 namespace {
 
 template <class Op>
-concept HasScratch = requires(const DeviceCaps& caps, const Op& op) { cpu::scratch_bytes(caps, op); };
+concept HasScratch = requires(const DeviceCaps& caps, const Op& op) {
+  cpu::scratch_bytes(caps, op);
+};
 
 template <class Op>
 Kernel<Op> kernel() {
