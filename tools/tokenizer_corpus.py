@@ -87,6 +87,10 @@ MARKS = [
         0x1D165,
         0x1E130,
         0x1E2AE,
+        0x11F41,
+        0x1E08F,
+        0x1E4EC,
+        0x10EFD,
         0xE0100,
     )
 ]
