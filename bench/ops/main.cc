@@ -1,13 +1,15 @@
-// exode_bench_ops: CPU matmul against the read bandwidth measured in the same run.
+// exode_bench_ops: CPU matmul against the read bandwidth and the multiply-add rate of the machine,
+// measured in the same run.
 //
-//   exode_bench_ops [--quick] [--threads N] [--out FILE.json]
+//   exode_bench_ops [--quick] [--threads N] [--commit ID] [--out FILE.json]
 //
-// Decode rows must be bound by the weight stream, so the matrices are larger than any cache (the
-// quick form is not, and says so). Every figure is the best of several repetitions.
+// Decode must be bound by the weight stream, so the matrices are larger than any cache (those of
+// --quick are not, and the output says so). A pass over a matrix is timed slice by slice and each
+// slice counts with its best time over several passes: on a shared machine no whole pass is left
+// alone, but every slice is, sooner or later.
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -15,6 +17,7 @@
 
 #include "base/rng.h"
 #include "ops/exec.h"
+#include "ops/probe.h"
 
 namespace {
 
@@ -24,22 +27,35 @@ using Json = nlohmann::ordered_json;
 struct Options {
   bool quick = false;
   int32_t threads = 0;
-  std::string out;
+  std::string commit, out;
 };
 
 double seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// Sum over the slices of the best time of each.
 template <class Body>
-double best_seconds(int repetitions, const Body& body) {
-  double best = 1e30;
-  for (int i = 0; i < repetitions; ++i) {
-    const double start = seconds();
-    body();
-    best = std::min(best, seconds() - start);
+double best_pass(int passes, int32_t slices, const Body& body) {
+  std::vector<double> best(static_cast<size_t>(slices), 1e30);
+  for (int pass = 0; pass < passes; ++pass) {
+    for (int32_t s = 0; s < slices; ++s) {
+      const double start = seconds();
+      body(s);
+      double& time = best[static_cast<size_t>(s)];
+      time = std::min(time, seconds() - start);
+    }
   }
-  return best;
+  double total = 0;
+  for (const double time : best) total += time;
+  return total;
+}
+
+uint64_t weight_stream_bytes(const WeightView& w) {
+  const auto bytes = [](const ConstTensorView& t) {
+    return t.empty() ? 0 : static_cast<uint64_t>(t.shape.elements()) * dtype_bytes(t.dtype);
+  };
+  return bytes(w.codes) + bytes(w.scales);
 }
 
 class Bench {
@@ -49,11 +65,11 @@ class Bench {
         device_(open_device({.name = "cpu", .threads = o.threads}).value()),
         ops_(cpu_ops(device_->caps())),
         weights_(take(o.quick ? size_t{64} << 20 : size_t{1} << 30)),
-        x_(take(kRowsMax * kCols * sizeof(float))),
-        out_(take(size_t{kRowsMax} * kOutMax * sizeof(float))),
+        x_(take(size_t{kPrefillRows} * kCols * sizeof(float))),
+        out_(take(size_t{kDecodeRowsMax} * kOutMax * sizeof(float))),
         scratch_(take(size_t{64} << 20)) {
     auto* x = reinterpret_cast<float*>(x_.bytes().data());
-    for (uint64_t i = 0; i < kRowsMax * kCols; ++i) x[i] = random_unit(1, i) - 0.5f;
+    for (uint64_t i = 0; i < uint64_t{kPrefillRows} * kCols; ++i) x[i] = random_unit(1, i) - 0.5f;
     auto* w = reinterpret_cast<uint64_t*>(weights_.bytes().data());
     // Any bit pattern is a valid int4 code; as bf16, fp8 or f32 these are ordinary small numbers.
     for (size_t i = 0; i < weights_.bytes().size() / 8; ++i) {
@@ -63,96 +79,125 @@ class Bench {
 
   Json run() {
     bandwidth_ = measure_bandwidth();
-    fmt::print("threads {}, read bandwidth {:.1f} GB/s over {} MiB{}\n\n",
-               device_->caps().multiprocessors, bandwidth_ / 1e9, weights_.bytes().size() >> 20,
-               o_.quick ? " (quick: may be a cache's)" : "");
+    peak_ = measure_peak();
+    fmt::print("{}, {}, {} threads: reads {:.1f} GB/s ({} MiB{}), multiply-adds {:.0f} GFLOP/s\n\n",
+               bench::cpu_model(), bench::instruction_set(), threads(), bandwidth_ / 1e9,
+               weights_.bytes().size() >> 20, o_.quick ? ", quick: may be a cache's" : "",
+               peak_ / 1e9);
+    Json result{{"commit", o_.commit},
+                {"machine", {{"cpu", bench::cpu_model()}, {"simd", bench::instruction_set()}}},
+                {"threads", threads()},
+                {"quick", o_.quick},
+                {"read_gbps", bandwidth_ / 1e9},
+                {"peak_gflops", peak_ / 1e9}};
     fmt::print("{:<10}{:>6}{:>10}{:>10}{:>12}{:>10}\n", "weights", "rows", "ms", "GB/s",
                "% of read", "x 1 row");
-    Json result{{"threads", device_->caps().multiprocessors},
-                {"read_gbps", bandwidth_ / 1e9},
-                {"quick", o_.quick}};
-    result["matmul"] = Json::array();
-    for (const char* kind : {"int4", "fp8", "bf16"}) decode_rows(kind, result["matmul"]);
-    result["prefill"] = prefill();
+    Json& results = result["results"] = Json::array();
+    for (const char* kind : {"int4", "fp8", "bf16"}) decode(kind, results);
+    fmt::print("\n{:<10}{:>6}{:>10}{:>10}{:>12}\n", "weights", "rows", "ms", "GFLOP/s",
+               "% of peak");
+    for (const char* kind : {"int4", "fp8", "bf16"}) prefill(kind, results);
     return result;
   }
 
  private:
-  static constexpr int32_t kCols = 5120, kRowsMax = 64, kOutMax = 1 << 19;
+  static constexpr int32_t kCols = 5120, kDecodeRowsMax = 8, kOutMax = 1 << 19;
+  static constexpr int32_t kPrefillRows = 256, kPrefillOut = 4096;
+  // Weight rows of a slice: some 100 µs, and whole fp8 blocks.
+  static constexpr int64_t kSliceBytes = int64_t{4} << 20;
+  static constexpr int32_t kRowAlign = 128;
 
   Buffer take(size_t bytes) { return device_->allocate(bytes, "bench").value(); }
+  int32_t threads() const { return device_->caps().multiprocessors; }
+  int passes() const { return o_.quick ? 3 : 8; }
 
-  // Each thread sums its part; the result is kept so that the loop stays.
   double measure_bandwidth() {
-    const auto* data = reinterpret_cast<const uint64_t*>(weights_.bytes().data());
-    const size_t count = weights_.bytes().size() / 8 / 64 * 64;
-    std::vector<uint64_t> sums(static_cast<size_t>(device_->stream().pool().size()) * 8);
-    const double best = best_seconds(8, [&] {
-      device_->stream().pool().run(
-          device_->stream().pool().size(), [&](int32_t part, int32_t parts) {
-            const size_t begin =
-                count / 64 * static_cast<size_t>(part) / static_cast<size_t>(parts) * 64;
-            const size_t end =
-                count / 64 * static_cast<size_t>(part + 1) / static_cast<size_t>(parts) * 64;
-            uint64_t lanes[8] = {};
-            for (size_t i = begin; i < end; i += 8) {
-              for (size_t j = 0; j < 8; ++j) lanes[j] += data[i + j];
-            }
-            for (size_t j = 0; j < 8; ++j) sums[static_cast<size_t>(part) * 8 + j] += lanes[j];
-          });
+    const std::span<const std::byte> all = weights_.bytes();
+    const auto slices = static_cast<int32_t>(all.size() / kSliceBytes);
+    std::vector<uint64_t> sums(static_cast<size_t>(threads()) * 8);
+    const double time = best_pass(passes(), slices, [&](int32_t s) {
+      const auto slice = all.subspan(static_cast<size_t>(s * kSliceBytes), kSliceBytes);
+      device_->stream().pool().run(threads(), [&](int32_t part, int32_t parts) {
+        const size_t lines = slice.size() / 64;
+        const size_t begin = lines * static_cast<size_t>(part) / static_cast<size_t>(parts);
+        const size_t end = lines * static_cast<size_t>(part + 1) / static_cast<size_t>(parts);
+        sums[static_cast<size_t>(part) * 8] +=
+            bench::read_all(slice.subspan(begin * 64, (end - begin) * 64));
+      });
     });
     for (uint64_t s : sums) checksum_ += s;
-    return static_cast<double>(count * 8) / best;
+    return static_cast<double>(slices * kSliceBytes) / time;
   }
 
-  // A matrix of the kind that fills the weight buffer; int4 scales sit at its end.
+  double measure_peak() {
+    std::vector<double> flops(static_cast<size_t>(threads()) * 8);
+    std::vector<float> sums(flops.size());
+    const double time = best_pass(o_.quick ? 20 : 200, 1, [&](int32_t) {
+      device_->stream().pool().run(threads(), [&](int32_t part, int32_t) {
+        const auto at = static_cast<size_t>(part) * 8;
+        sums[at] += bench::multiply_add(100'000, flops[at]);
+      });
+    });
+    double total = 0;
+    for (size_t i = 0; i < flops.size(); ++i) {
+      total += flops[i];
+      checksum_ += static_cast<uint64_t>(sums[i]);
+    }
+    return total / time;
+  }
+
+  // A matrix of the kind that fills the weight buffer; the scales sit at its end.
   WeightView weight(const std::string& kind) const {
-    const auto* codes = weights_.bytes().data();
+    const std::byte* codes = weights_.bytes().data();
     const auto bytes = static_cast<int64_t>(weights_.bytes().size());
+    const bool int4 = kind == "int4", bf16 = kind == "bf16";
+    const int64_t row_bytes = bf16 ? 2 * kCols : int4 ? kCols / 2 : kCols;
+    const int64_t scale_bytes = bf16 ? 0 : kCols / 128 * 4;
     WeightView w;
     w.cols = kCols;
-    if (kind == "bf16") {
-      w.rows = static_cast<int32_t>(std::min<int64_t>(bytes / (2 * kCols), kOutMax));
+    w.rows = static_cast<int32_t>(std::min<int64_t>(bytes / (row_bytes + scale_bytes), kOutMax) /
+                                  kRowAlign * kRowAlign);
+    if (bf16) {
       w.codes = dense_view(codes, DType::kBF16, {w.rows, kCols});
       return w;
     }
     w.group = 128;
-    const bool int4 = kind == "int4";
-    const int64_t row_bytes = int4 ? kCols / 2 : kCols, scale_bytes = kCols / 128 * 4;
-    w.rows = static_cast<int32_t>(std::min<int64_t>(bytes / (row_bytes + scale_bytes), kOutMax) /
-                                  128 * 128);
     w.layout = int4 ? WeightLayout::kInt4Group : WeightLayout::kFp8Block;
     w.codes = dense_view(codes, int4 ? DType::kU8 : DType::kFp8E4M3,
                          {w.rows, static_cast<int32_t>(row_bytes)});
-    const auto* scales = codes + w.rows * row_bytes;
+    const std::byte* scales = codes + w.rows * row_bytes;
     w.scales = dense_view(scales, DType::kF32, {int4 ? w.rows : w.rows / 128, kCols / 128});
     return w;
   }
 
-  double time_matmul(const WeightView& w, int32_t rows, int repetitions) {
-    const ops::MatMul op{
-        .x = dense_view(std::as_const(x_).bytes().data(), DType::kF32, {rows, kCols}),
-        .w = w,
-        .out = dense_view(out_.bytes().data(), DType::kF32, {rows, w.rows})};
-    return best_seconds(repetitions, [&] {
+  // Seconds for rows of x times all of w, `slice_rows` rows of w at a time.
+  double time_matmul(const WeightView& w, int32_t rows, int32_t slice_rows) {
+    const ConstTensorView x =
+        dense_view(std::as_const(x_).bytes().data(), DType::kF32, {rows, kCols});
+    const TensorView out = dense_view(out_.bytes().data(), DType::kF32, {rows, w.rows});
+    const int32_t slices = (w.rows + slice_rows - 1) / slice_rows;
+    return best_pass(passes(), slices, [&](int32_t s) {
+      const int32_t first = s * slice_rows, count = std::min(slice_rows, w.rows - first);
       Arena arena = Arena::over(scratch_.bytes());
-      Exec(Exec::Mode::kRun, ops_, device_->stream(), arena)(op);
+      Exec(Exec::Mode::kRun, ops_, device_->stream(), arena)(ops::MatMul{
+          .x = x, .w = w.slice_rows(first, count), .out = out.slice_cols(first, count)});
     });
   }
 
-  void decode_rows(const std::string& kind, Json& results) {
+  void decode(const std::string& kind, Json& results) {
     const WeightView w = weight(kind);
-    const double bytes = static_cast<double>(w.codes.shape.elements()) *
-                             static_cast<double>(dtype_bytes(w.codes.dtype)) +
-                         static_cast<double>(w.scales.empty() ? 0 : w.scales.shape.elements() * 4);
+    const auto bytes = static_cast<double>(weight_stream_bytes(w));
+    const auto per_row = static_cast<int64_t>(weight_stream_bytes(w)) / w.rows;
+    const auto slice_rows = static_cast<int32_t>(kSliceBytes / per_row / kRowAlign * kRowAlign);
     double one = 0;
     for (int32_t rows : {1, 2, 4, 8}) {
-      const double t = time_matmul(w, rows, 6);
+      const double t = time_matmul(w, rows, slice_rows);
       if (rows == 1) one = t;
       const double share = bytes / t / bandwidth_;
       fmt::print("{:<10}{:>6}{:>10.2f}{:>10.1f}{:>12.0f}{:>10.2f}\n", kind, rows, t * 1e3,
                  bytes / t / 1e9, share * 100, t / one);
-      results.push_back({{"weights", kind},
+      results.push_back({{"op", "matmul"},
+                         {"weights", kind},
                          {"rows", rows},
                          {"ms", t * 1e3},
                          {"gbps", bytes / t / 1e9},
@@ -161,23 +206,26 @@ class Bench {
     }
   }
 
-  Json prefill() {
-    Json results = Json::array();
-    for (const char* kind : {"int4", "bf16"}) {
-      WeightView w = weight(kind).slice_rows(0, 4096);
-      const double t = time_matmul(w, kRowsMax, 4);
-      const double gflops = 2.0 * kRowsMax * w.rows * kCols / t / 1e9;
-      fmt::print("{:<10}{:>6} rows of prefill: {:.0f} GFLOP/s\n", kind, kRowsMax, gflops);
-      results.push_back({{"weights", kind}, {"rows", kRowsMax}, {"gflops", gflops}});
-    }
-    return results;
+  void prefill(const std::string& kind, Json& results) {
+    const int32_t rows = o_.quick ? 64 : kPrefillRows;
+    const WeightView w = weight(kind).slice_rows(0, o_.quick ? 512 : kPrefillOut);
+    const double t = time_matmul(w, rows, kRowAlign);
+    const double rate = 2.0 * rows * w.rows * kCols / t;
+    fmt::print("{:<10}{:>6}{:>10.2f}{:>10.0f}{:>12.0f}\n", kind, rows, t * 1e3, rate / 1e9,
+               rate / peak_ * 100);
+    results.push_back({{"op", "matmul"},
+                       {"weights", kind},
+                       {"rows", rows},
+                       {"ms", t * 1e3},
+                       {"gflops", rate / 1e9},
+                       {"of_peak", rate / peak_}});
   }
 
   const Options o_;
   std::unique_ptr<Device> device_;
   OpTable ops_;
   Buffer weights_, x_, out_, scratch_;
-  double bandwidth_ = 0;
+  double bandwidth_ = 0, peak_ = 0;  // bytes and operations per second
   uint64_t checksum_ = 0;
 };
 
@@ -192,14 +240,23 @@ int main(int argc, char** argv) {
       o.quick = true;
     } else if (arg == "--threads" && value != nullptr) {
       o.threads = std::stoi(argv[++i]);
+    } else if (arg == "--commit" && value != nullptr) {
+      o.commit = argv[++i];
     } else if (arg == "--out" && value != nullptr) {
       o.out = argv[++i];
     } else {
-      fmt::print(stderr, "usage: exode_bench_ops [--quick] [--threads N] [--out FILE.json]\n");
+      fmt::print(stderr,
+                 "usage: exode_bench_ops [--quick] [--threads N] [--commit ID] [--out FILE]\n");
       return 2;
     }
   }
   const Json result = Bench(o).run();
-  if (!o.out.empty()) std::ofstream(o.out) << result.dump(2) << "\n";
+  if (o.out.empty()) return 0;
+  std::ofstream file(o.out);
+  file << result.dump(2) << "\n";
+  if (!file.flush()) {
+    fmt::print(stderr, "cannot write {}\n", o.out);
+    return 1;
+  }
   return 0;
 }
