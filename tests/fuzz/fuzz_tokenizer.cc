@@ -128,9 +128,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const Tokenizer scanner = small_tokenizer("", true);
   static const Tokenizer digits =
       small_tokenizer(R"({"type": "Digits", "individual_digits": false},)", false);
-  static const Tokenizer regex = small_tokenizer(
-      R"({"type": "Split", "behavior": "Isolated", "pattern": {"Regex": "\\p{N}{1,3}| ?\\w+|\\s+"}},)",
-      false);
+  static const Tokenizer regex =
+      small_tokenizer(R"({"type": "Split", "behavior": "Isolated",)"
+                      R"("pattern": {"Regex": "\\p{N}{1,3}| ?\\w+|\\s+"}},)",
+                      false);
   if (size == 0) return 0;
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   if (input[0] == '{') {
