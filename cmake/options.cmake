@@ -10,7 +10,8 @@ set(EXODE_SHARED_DIR "${CMAKE_SOURCE_DIR}/../shared" CACHE PATH
     "Reference data too large for the repository (templates, bf16 demo weights)")
 
 if(EXODE_CUDA STREQUAL "AUTO")
-  if(EXISTS /dev/nvidiactl)
+  find_program(EXODE_NVCC nvcc PATHS /usr/local/cuda/bin)
+  if(EXODE_NVCC AND EXISTS /dev/nvidiactl)
     set(EXODE_WITH_CUDA ON)
   else()
     set(EXODE_WITH_CUDA OFF)
