@@ -19,13 +19,17 @@ void validate_weight(const char* what, const WeightView& w) {
       require_size(what, w.codes, w.rows, int64_t{blocks} * kInt4Block / 2);
       require_size(what, w.scales, w.rows, groups);
       require_dtype(what, w.scales, DType::kF32);
-      if (!w.zeros.empty()) require_size(what, w.zeros, w.rows, groups);
+      require_dtype(what, w.codes, DType::kU8);
+      if (w.zeros.empty()) return;
+      require_size(what, w.zeros, w.rows, groups);
+      require_dtype(what, w.zeros, DType::kU8);
       return;
     }
     case WeightLayout::kFp8Block:
       require_size(what, w.codes, w.rows, w.cols);
       require_dtype(what, w.codes, DType::kFp8E4M3);
-      EXODE_CHECK(w.group > 0, name + ": fp8 block " + std::to_string(w.group));
+      EXODE_CHECK(w.group > 0 && w.group % kInt4Block == 0,
+                  name + ": fp8 block " + std::to_string(w.group));
       require_size(what, w.scales, (w.rows + w.group - 1) / w.group,
                    (w.cols + w.group - 1) / w.group);
       require_dtype(what, w.scales, DType::kF32);

@@ -21,13 +21,20 @@ void validate(const MoeExperts& op) {
   const int32_t rows = op.x.rows(), hidden = op.x.cols();
   require_activation("moe_experts: x", op.x, rows, hidden);
   require_activation("moe_experts: out", op.out, rows, hidden);
+  require_size("moe_experts: ids", op.ids, rows, op.ids.cols());
   require_dtype("moe_experts: ids", op.ids, DType::kI32);
   require_size("moe_experts: weights", op.weights, rows, op.ids.cols());
+  require_dtype("moe_experts: weights", op.weights, DType::kF32);
   validate_weight("moe_experts: gate_up", op.gate_up);
   validate_weight("moe_experts: down", op.down);
+  EXODE_CHECK(op.experts > 0, "moe_experts: no experts");
   EXODE_CHECK(op.gate_up.cols == hidden && op.down.rows == op.experts * hidden &&
                   op.gate_up.rows == op.experts * 2 * op.down.cols,
               "moe_experts: expert stacks do not match the hidden and inner widths");
+  for (const WeightView* w : {&op.gate_up, &op.down}) {
+    EXODE_CHECK(w->layout != WeightLayout::kFp8Block || w->rows / op.experts % w->group == 0,
+                "moe_experts: an expert must be whole fp8 blocks");
+  }
 }
 
 Cost cost(const MoeRoute& op) {

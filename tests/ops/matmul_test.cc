@@ -17,9 +17,9 @@ class MatMulTest : public ::testing::TestWithParam<WeightCase> {};
 TEST_P(MatMulTest, EqualsTheReferenceForAwkwardShapes) {
   OpRunner ref(Backend::kRef), cpu(Backend::kCpu);
   for (const auto& [n, k] : std::vector<std::pair<int32_t, int32_t>>{
-           {1, 128}, {7, 129}, {33, 100}, {130, 384}, {5, 1000}}) {
+           {1, 128}, {7, 129}, {33, 100}, {130, 384}, {5, 1000}, {3, 2215}}) {
     const RandomWeight w(GetParam(), n, k, 11);
-    for (int32_t rows : {1, 2, 3, 4, 5, 7, 8, 9, 16, 33}) {
+    for (int32_t rows : {1, 2, 3, 4, 5, 7, 8, 9, 16, 33, 65}) {
       const HostTensor x = HostTensor(DType::kF32, {rows, k}).fill(5);
       EXPECT_LE(nmse(multiply(cpu, x, w.view()), multiply(ref, x, w.view())), 1e-10)
           << n << "x" << k << " rows " << rows;
@@ -27,19 +27,23 @@ TEST_P(MatMulTest, EqualsTheReferenceForAwkwardShapes) {
   }
 }
 
+// Few rows decode weights in registers, many in parts of K and panels of rows: K spans two parts
+// and the rows span three panels.
 TEST_P(MatMulTest, ARowHasTheSameBitsWhateverTheRowAndThreadCount) {
-  const int32_t n = 70, k = 517;
+  const int32_t n = 70, k = 1157, all_rows = 133;
   const RandomWeight w(GetParam(), n, k, 3);
-  const HostTensor x = HostTensor(DType::kF32, {65, k}).fill(9);
+  const HostTensor x = HostTensor(DType::kF32, {all_rows, k}).fill(9);
   OpRunner one(Backend::kCpu, 1), two(Backend::kCpu, 2), five(Backend::kCpu, 5);
   const std::vector<float> all = multiply(two, x, w.view());
   EXPECT_EQ(all, multiply(one, x, w.view()));
   EXPECT_EQ(all, multiply(five, x, w.view()));
-  for (int32_t rows : {1, 2, 3, 4, 6, 8, 9, 17}) {
+  for (const auto& [first, rows] : std::vector<std::pair<int32_t, int32_t>>{
+           {0, 1}, {0, 2}, {1, 3}, {2, 4}, {60, 6}, {63, 8}, {5, 9}, {120, 13}, {132, 1}}) {
     HostTensor part(DType::kF32, {rows, k});
-    for (int64_t i = 0; i < part.size(); ++i) part.set(i, x.get(i));
+    for (int64_t i = 0; i < part.size(); ++i) part.set(i, x.get(int64_t{first} * k + i));
     const std::vector<float> few = multiply(two, part, w.view());
-    EXPECT_TRUE(std::equal(few.begin(), few.end(), all.begin())) << rows;
+    EXPECT_TRUE(std::equal(few.begin(), few.end(), all.begin() + int64_t{first} * n))
+        << rows << " rows from " << first;
   }
 }
 
@@ -81,6 +85,35 @@ TEST(MatMulDeath, WrongShapesAreNamed) {
   const RandomWeight w({WeightLayout::kDense, DType::kF32}, 4, 8, 1);
   HostTensor x(DType::kF32, {2, 9}), out(DType::kF32, {2, 4});
   EXPECT_DEATH(cpu(ops::MatMul{.x = x.cview(), .w = w.view(), .out = out.view()}), "matmul: x");
+}
+
+TEST(MatMulDeath, WeightsThatBreakTheirLayoutAreRefused) {
+  OpRunner cpu(Backend::kCpu);
+  HostTensor x(DType::kF32, {2, 256}), out(DType::kF32, {2, 4});
+  const auto multiply_by = [&](const WeightView& w) {
+    cpu(ops::MatMul{.x = x.cview(), .w = w, .out = out.view()});
+  };
+  const RandomWeight int4({WeightLayout::kInt4Group, DType::kU8, 128, true}, 4, 256, 1);
+  WeightView w = int4.view();
+  w.group = 96;
+  EXPECT_DEATH(multiply_by(w), "int4 group 96");
+  w = int4.view();
+  w.scales.shape.dim[1] = 1;
+  EXPECT_DEATH(multiply_by(w), "matmul: w");
+  w = int4.view();
+  w.zeros.dtype = DType::kF32;
+  EXPECT_DEATH(multiply_by(w), "matmul: w");
+  const RandomWeight fp8({WeightLayout::kFp8Block, DType::kFp8E4M3, 128}, 4, 256, 1);
+  w = fp8.view();
+  w.group = 64;
+  EXPECT_DEATH(multiply_by(w), "fp8 block 64");
+}
+
+TEST(MatMulDeath, TheCpuTakesOnlyF32Activations) {
+  OpRunner cpu(Backend::kCpu);
+  const RandomWeight w({WeightLayout::kDense, DType::kF32}, 4, 8, 1);
+  HostTensor x(DType::kBF16, {2, 8}), out(DType::kF32, {2, 4});
+  EXPECT_DEATH(cpu(ops::MatMul{.x = x.cview(), .w = w.view(), .out = out.view()}), "f32");
 }
 
 }  // namespace

@@ -1,6 +1,3 @@
-#include <string>
-
-#include "base/check.h"
 #include "ops/cpu/cpu.h"
 #include "ops/cpu/matmul_kernel.h"
 
@@ -18,14 +15,12 @@ size_t padded_floats(const ops::MatMul& op) {
 }  // namespace
 
 size_t scratch_bytes(const DeviceCaps& caps, const ops::MatMul& op) {
-  const size_t decoded = static_cast<size_t>(caps.multiprocessors) * kDecodedRows *
-                         static_cast<size_t>(padded_cols(op.w.cols));
-  return (padded_floats(op) + decoded) * sizeof(float);
+  const size_t threads = static_cast<size_t>(caps.multiprocessors);
+  return (padded_floats(op) + threads * kScratchFloats) * sizeof(float);
 }
 
 void launch(Stream& stream, const ops::MatMul& op, Scratch scratch) {
-  EXODE_CHECK(op.x.dtype == DType::kF32 && op.out.dtype == DType::kF32,
-              "cpu matmul takes f32 activations");
+  require_f32({op.x, op.out});
   auto* memory = reinterpret_cast<float*>(scratch.data());
   MatMulJob job{.w = &op.w,
                 .x = op.x.row<float>(0),
@@ -33,7 +28,7 @@ void launch(Stream& stream, const ops::MatMul& op, Scratch scratch) {
                 .rows = op.x.rows(),
                 .out = op.out.row<float>(0),
                 .out_stride = op.out.row_stride,
-                .decoded = memory + padded_floats(op)};
+                .scratch = memory + padded_floats(op)};
   if (needs_padding(op)) {
     pad_rows(job.x, job.x_stride, job.rows, op.w.cols, memory);
     job.x = memory;

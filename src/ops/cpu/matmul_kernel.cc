@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/cpu/matmul_kernel.cc"
@@ -78,15 +79,59 @@ HWY_INLINE V input_sum(const float* x) {
   return total;
 }
 
+// Where the sums of a tile are while it runs over K: small tiles keep them in registers, beside
+// which the sums of a group would not fit for large ones.
+template <int XR, int NR>
+struct RegisterSums {
+  V sum[XR][NR];
+
+  HWY_INLINE void load(const float* sums) {
+    EXODE_UNROLL
+    for (int r = 0; r < XR; ++r) {
+      EXODE_UNROLL
+      for (int n = 0; n < NR; ++n) sum[r][n] = hn::Load(D(), sums + (r * kQuad + n) * kLanes);
+    }
+  }
+  HWY_INLINE void add(int r, int n, V scale, V group) {
+    sum[r][n] = hn::MulAdd(scale, group, sum[r][n]);
+  }
+  HWY_INLINE void store(float* sums) const {
+    EXODE_UNROLL
+    for (int r = 0; r < XR; ++r) {
+      EXODE_UNROLL
+      for (int n = 0; n < NR; ++n) hn::Store(sum[r][n], D(), sums + (r * kQuad + n) * kLanes);
+    }
+  }
+};
+
+struct MemorySums {
+  float* memory = nullptr;
+
+  HWY_INLINE void load(float* sums) { memory = sums; }
+  HWY_INLINE void add(int r, int n, V scale, V group) const {
+    float* sum = memory + (r * kQuad + n) * kLanes;
+    hn::Store(hn::MulAdd(scale, group, hn::Load(D(), sum)), D(), sum);
+  }
+  HWY_INLINE void store(float*) const {}
+};
+
+// XR input rows against NR weight rows, over some segments. Both lists of sums are [XR][kQuad]
+// vectors in memory.
 template <class Source, int XR, int NR>
-struct Segment {
-  V acc[XR][NR];
+struct Block {
+  static constexpr bool kFits = XR * NR <= (kLanes == 16 ? 8 : 4);
+  using Sums = std::conditional_t<kFits, RegisterSums<XR, NR>, MemorySums>;
+  using Lines = typename Source::Line[NR];
+
+  const Source& source;
+  int32_t row;
+  const float* x[XR];
 
   template <size_t G>
-  HWY_INLINE void group(const Source& source, const typename Source::Line (&line)[NR],
-                        const float* const (&x)[XR], int32_t row, int32_t segment) {
+  HWY_INLINE void group(const Lines& line, int32_t segment, Sums& sums) {
     constexpr size_t kCount = kParts / Source::kGroups;
     constexpr size_t kFirst = G * kCount;
+    constexpr auto kGroup = static_cast<int32_t>(G);
     Tile<Source, XR, NR> tile;
     tile.clear();
     tile.template run<kFirst, kCount>(line, x);
@@ -96,105 +141,131 @@ struct Segment {
         const V inputs = input_sum<kFirst, kCount>(x[r]);
         EXODE_UNROLL
         for (int n = 0; n < NR; ++n) {
-          const V shift =
-              hn::Set(D(), source.zero_shift(row + n, segment, static_cast<int32_t>(G)));
+          const V shift = hn::Set(D(), source.zero_shift(row + n, segment, kGroup));
           tile.sum[r][n] = hn::MulAdd(shift, inputs, tile.sum[r][n]);
         }
       }
     }
     EXODE_UNROLL
     for (int n = 0; n < NR; ++n) {
-      const V scale = hn::Set(D(), source.scale(row + n, segment, static_cast<int32_t>(G)));
+      const V scale = hn::Set(D(), source.scale(row + n, segment, kGroup));
       EXODE_UNROLL
-      for (int r = 0; r < XR; ++r) acc[r][n] = hn::MulAdd(scale, tile.sum[r][n], acc[r][n]);
+      for (int r = 0; r < XR; ++r) sums.add(r, n, scale, tile.sum[r][n]);
     }
   }
   template <size_t... G>
-  HWY_INLINE void groups(const Source& source, const typename Source::Line (&line)[NR],
-                         const float* const (&x)[XR], int32_t row, int32_t segment,
+  HWY_INLINE void groups(const Lines& line, int32_t segment, Sums& sums,
                          std::index_sequence<G...>) {
-    (group<G>(source, line, x, row, segment), ...);
+    (group<G>(line, segment, sums), ...);
+  }
+  HWY_NOINLINE void run(int32_t begin, int32_t end, float* memory) {
+    Sums sums;
+    sums.load(memory);
+    for (int32_t segment = begin; segment < end; ++segment) {
+      typename Source::Line line[NR];
+      EXODE_UNROLL
+      for (int n = 0; n < NR; ++n) line[n] = source.line(row + n, segment);
+      groups(line, segment, sums, std::make_index_sequence<Source::kGroups>());
+      EXODE_UNROLL
+      for (int r = 0; r < XR; ++r) x[r] += kInt4Block;
+    }
+    sums.store(memory);
   }
 };
 
-// XR input rows against weight rows [row, row + NR).
+// XR input rows from r.input on against NR weight rows.
 template <class Source, int XR, int NR>
-HWY_NOINLINE void block(const Source& source, const MatMulJob& job, int32_t first_x, int32_t row) {
-  Segment<Source, XR, NR> s;
-  const float* x[XR];
-  EXODE_UNROLL
-  for (int r = 0; r < XR; ++r) {
-    x[r] = job.x + (first_x + r) * job.x_stride;
+HWY_INLINE void tile(const Source& source, const MatMulJob& job, const Range& r, float* sums) {
+  // Short groups come to their sums so often that these must be in registers.
+  constexpr int kWide = kLanes == 16 && Source::kGroups == 1 ? kQuad : 2;
+  constexpr int kStep = XR == 4 && NR > kWide ? kWide : NR;
+  for (int n = 0; n < NR; n += kStep) {
+    Block<Source, XR, kStep> block{source, r.row + n, {}};
     EXODE_UNROLL
-    for (int n = 0; n < NR; ++n) s.acc[r][n] = hn::Zero(D());
-  }
-  const int32_t segments = padded_cols(job.w->cols) / kInt4Block;
-  for (int32_t segment = 0; segment < segments; ++segment) {
-    typename Source::Line line[NR];
-    EXODE_UNROLL
-    for (int n = 0; n < NR; ++n) line[n] = source.line(row + n, segment);
-    s.groups(source, line, x, row, segment, std::make_index_sequence<Source::kGroups>());
-    EXODE_UNROLL
-    for (int r = 0; r < XR; ++r) x[r] += kInt4Block;
-  }
-  EXODE_UNROLL
-  for (int r = 0; r < XR; ++r) {
-    EXODE_UNROLL
-    for (int n = 0; n < NR; ++n) {
-      job.out[(first_x + r) * job.out_stride + row + n] =
-          hn::GetLane(hn::SumOfLanes(D(), s.acc[r][n]));
+    for (int i = 0; i < XR; ++i) {
+      block.x[i] = job.x + (r.input + i) * job.x_stride + int64_t{r.begin} * kInt4Block;
     }
+    block.run(r.begin, r.end, sums + n * kLanes);
   }
 }
 
-// All input rows against NR weight rows: as many at a time as registers allow.
+constexpr int64_t kRowSums = kQuad * kLanes;  // floats
+
+// Input rows [r.input, last) against NR weight rows: as many at a time as registers allow.
 template <class Source, int NR>
-void rows_block(const Source& source, const MatMulJob& job, int32_t row) {
-  int32_t r = 0;
-  if constexpr (NR == 4) {
-    for (; r + 4 <= job.rows; r += 4) {
-      block<Source, 4, 2>(source, job, r, row);
-      block<Source, 4, 2>(source, job, r, row + 2);
-    }
-    for (; r + 2 <= job.rows; r += 2) block<Source, 2, NR>(source, job, r, row);
+void panel(const Source& source, const MatMulJob& job, Range r, int32_t last, float* sums) {
+  for (; r.input + 4 <= last; r.input += 4, sums += 4 * kRowSums) {
+    tile<Source, 4, NR>(source, job, r, sums);
   }
-  for (; r < job.rows; ++r) block<Source, 1, NR>(source, job, r, row);
+  for (; r.input + 2 <= last; r.input += 2, sums += 2 * kRowSums) {
+    tile<Source, 2, NR>(source, job, r, sums);
+  }
+  for (; r.input < last; r.input += 1, sums += kRowSums) tile<Source, 1, NR>(source, job, r, sums);
+}
+
+template <int NR>
+void store_panel(const MatMulJob& job, const Range& r, int32_t last, const float* sums) {
+  for (int32_t input = r.input; input < last; ++input, sums += kRowSums) {
+    float* out = job.out + input * job.out_stride + r.row;
+    for (int n = 0; n < NR; ++n) {
+      out[n] = hn::GetLane(hn::SumOfLanes(D(), hn::Load(D(), sums + n * kLanes)));
+    }
+  }
 }
 
 // Above this many rows decoding once into a buffer beats decoding once per four rows.
 constexpr int32_t kDecodeRows = 8;
 
+// Decoded weights are used up part by part, so that a part stays in the first cache; inputs come
+// in panels, so that a panel stays in the second.
 template <class Source, int NR>
-void weight_rows(const Source& source, const MatMulJob& job, int32_t row, float* decoded) {
-  if (job.rows <= kDecodeRows && !source.pads()) {
-    rows_block<Source, NR>(source, job, row);
-  } else {
-    const Decoded<Source> buffer(source, row, NR, padded_cols(job.w->cols), decoded);
-    rows_block<Decoded<Source>, NR>(buffer, job, row);
+void weight_rows(const Source& source, const MatMulJob& job, int32_t row, float* scratch) {
+  float* const sums = scratch;
+  float* const decoded = scratch + kPanelRows * kRowSums;
+  const int32_t segments = padded_cols(job.w->cols) / kInt4Block;
+  const bool decode = job.rows > kDecodeRows || source.pads();
+  const int32_t step = decode ? kDecodedSegments : segments;
+  for (int32_t input = 0; input < job.rows; input += kPanelRows) {
+    const int32_t last = HWY_MIN(input + kPanelRows, job.rows);
+    for (int64_t i = 0; i < (last - input) * kRowSums; i += kLanes) {
+      hn::Store(hn::Zero(D()), D(), sums + i);
+    }
+    for (int32_t begin = 0; begin < segments; begin += step) {
+      const Range r{row, input, begin, HWY_MIN(begin + step, segments)};
+      if (decode) {
+        const Decoded<Source> buffer(source, r, NR, decoded);
+        panel<Decoded<Source>, NR>(buffer, job, r, last, sums);
+      } else {
+        panel<Source, NR>(source, job, r, last, sums);
+      }
+    }
+    store_panel<NR>(job, {row, input, 0, 0}, last, sums);
   }
 }
 
 template <class Source>
-void run(const MatMulJob& job, int32_t first, int32_t last, float* decoded) {
+void run(const MatMulJob& job, int32_t first, int32_t last, float* scratch) {
   const Source source(*job.w);
   int32_t row = first;
-  for (; row + 4 <= last; row += 4) weight_rows<Source, 4>(source, job, row, decoded);
-  for (; row < last; ++row) weight_rows<Source, 1>(source, job, row, decoded);
+  for (; row + kQuad <= last; row += kQuad) {
+    weight_rows<Source, kQuad>(source, job, row, scratch);
+  }
+  for (; row < last; ++row) weight_rows<Source, 1>(source, job, row, scratch);
 }
 
-void matmul_range(const MatMulJob& job, int32_t first, int32_t last, float* decoded) {
+void matmul_range(const MatMulJob& job, int32_t first, int32_t last, float* scratch) {
   const WeightView& w = *job.w;
   switch (w.layout) {
     case WeightLayout::kInt4Group:
-      if (w.group == 32) return run<Int4Source<4>>(job, first, last, decoded);
-      if (w.group == 64) return run<Int4Source<2>>(job, first, last, decoded);
-      return run<Int4Source<1>>(job, first, last, decoded);
+      if (w.group == 32) return run<Int4Source<4>>(job, first, last, scratch);
+      if (w.group == 64) return run<Int4Source<2>>(job, first, last, scratch);
+      return run<Int4Source<1>>(job, first, last, scratch);
     case WeightLayout::kFp8Block:
-      return run<Fp8Source>(job, first, last, decoded);
+      return run<Fp8Source>(job, first, last, scratch);
     case WeightLayout::kDense:
-      if (w.codes.dtype == DType::kBF16) return run<DenseSource<Bf16>>(job, first, last, decoded);
-      if (w.codes.dtype == DType::kF16) return run<DenseSource<F16>>(job, first, last, decoded);
-      return run<DenseSource<F32>>(job, first, last, decoded);
+      if (w.codes.dtype == DType::kBF16) return run<DenseSource<Bf16>>(job, first, last, scratch);
+      if (w.codes.dtype == DType::kF16) return run<DenseSource<F16>>(job, first, last, scratch);
+      return run<DenseSource<F32>>(job, first, last, scratch);
   }
 }
 
@@ -206,8 +277,8 @@ namespace exode::cpu {
 
 HWY_EXPORT(matmul_range);
 
-void matmul_range(const MatMulJob& job, int32_t first, int32_t last, float* decoded) {
-  HWY_DYNAMIC_DISPATCH(matmul_range)(job, first, last, decoded);
+void matmul_range(const MatMulJob& job, int32_t first, int32_t last, float* scratch) {
+  HWY_DYNAMIC_DISPATCH(matmul_range)(job, first, last, scratch);
 }
 
 void matmul_all(ThreadPool& pool, const MatMulJob& job) {
@@ -216,13 +287,12 @@ void matmul_all(ThreadPool& pool, const MatMulJob& job) {
   const int64_t work = int64_t{job.w->rows} * job.w->cols * job.rows;
   const auto parts =
       static_cast<int32_t>(std::clamp<int64_t>(work / kWorkPerThread, 1, pool.size()));
-  const int32_t quads = (job.w->rows + 3) / 4;  // whole register tiles per thread
-  const int64_t per_thread = int64_t{kDecodedRows} * padded_cols(job.w->cols);
+  const int32_t quads = (job.w->rows + kQuad - 1) / kQuad;  // whole register tiles per thread
   pool.run(parts, [&](int32_t part, int32_t count) {
-    const auto begin = static_cast<int32_t>(int64_t{quads} * part / count) * 4;
+    const auto begin = static_cast<int32_t>(int64_t{quads} * part / count) * kQuad;
     const auto end =
-        std::min(static_cast<int32_t>(int64_t{quads} * (part + 1) / count) * 4, job.w->rows);
-    if (begin < end) matmul_range(job, begin, end, job.decoded + part * per_thread);
+        std::min(static_cast<int32_t>(int64_t{quads} * (part + 1) / count) * kQuad, job.w->rows);
+    if (begin < end) matmul_range(job, begin, end, job.scratch + int64_t{part} * kScratchFloats);
   });
 }
 

@@ -21,17 +21,21 @@ struct MatMulJob {
   int32_t rows = 0;
   float* out = nullptr;  // [rows, N]
   int64_t out_stride = 0;
-  float* decoded = nullptr;  // kDecodedRows · Kp floats per thread
+  float* scratch = nullptr;  // kScratchFloats per thread, 64-byte aligned
 };
 
-inline constexpr int32_t kDecodedRows = 4;
+inline constexpr int32_t kQuad = 4;             // weight rows taken together
+inline constexpr int32_t kDecodedSegments = 8;  // of each of them, decoded at a time: 16 KiB
+inline constexpr int32_t kPanelRows = 64;       // input rows that use them before the next
+inline constexpr int32_t kScratchFloats =       // sums of up to 16 lanes, then decoded weights
+    kQuad * (kPanelRows * 16 + kDecodedSegments * kInt4Block);
 
 constexpr int32_t padded_cols(int32_t cols) {
   return (cols + kInt4Block - 1) / kInt4Block * kInt4Block;
 }
 
-// Outputs [first, last) on the calling thread; `decoded` belongs to it.
-void matmul_range(const MatMulJob& job, int32_t first, int32_t last, float* decoded);
+// Outputs [first, last) on the calling thread; `scratch` belongs to it.
+void matmul_range(const MatMulJob& job, int32_t first, int32_t last, float* scratch);
 
 // All outputs, split over the pool.
 void matmul_all(ThreadPool& pool, const MatMulJob& job);

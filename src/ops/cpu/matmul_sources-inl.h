@@ -21,6 +21,11 @@ namespace exode::cpu::HWY_NAMESPACE {
 
 constexpr size_t kParts = kInt4Block / kLanes;  // vectors per segment
 
+// Weight rows from `row`, input rows from `input`, segments [begin, end).
+struct Range {
+  int32_t row, input, begin, end;
+};
+
 template <class Source, size_t... P>
 HWY_INLINE void store_parts(const typename Source::Line& line, float* out,
                             std::index_sequence<P...>) {
@@ -55,8 +60,9 @@ class Int4Source {
 
   HWY_INLINE Line line(int32_t row, int32_t segment) const {
     const uint8_t* p = codes_ + row * row_bytes_ + int64_t{segment} * 64;
-    // The stream is far longer than the caches: ask for it well ahead of the hardware prefetcher.
-    hwy::Prefetch(p + 1024);
+    // The same place of the next rows that the kernel takes together. Four short streams at once
+    // defeat the hardware prefetcher, and a distance along the row would miss their starts.
+    hwy::Prefetch(p + kQuad * row_bytes_);
     Line out;
     _Pragma("GCC unroll 4") for (size_t i = 0; i < kWords; ++i) {
       out.words[i] = hn::LoadU(DU(), reinterpret_cast<const uint32_t*>(p) + i * kLanes);
@@ -95,7 +101,7 @@ class Int4Source {
   }
   // Code in the low four bits of each lane, anything above → code − 8.
   static HWY_INLINE V lookup(hn::Vec<DU> bits) {
-#if HWY_TARGET == HWY_AVX3
+#if HWY_TARGET <= HWY_AVX3
     // vpermps reads only the low four bits of an index: no mask, no conversion.
     const __m512 table = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
     return V{_mm512_permutexvar_ps(bits.raw, table)};
@@ -202,7 +208,8 @@ class Fp8Source : public RowSource<E4m3> {
   int32_t block_;
 };
 
-// A few rows of another source decoded into memory, so that many input rows can reuse them.
+// A few rows and segments of another source decoded into memory, so that many input rows can reuse
+// them.
 template <class Source>
 class Decoded {
  public:
@@ -212,18 +219,15 @@ class Decoded {
     const float* p = nullptr;
   };
 
-  Decoded(const Source& source, int32_t row, int32_t rows, int32_t width, float* memory)
-      : source_(source), first_(row), width_(width), memory_(memory) {
+  Decoded(const Source& source, const Range& r, int32_t rows, float* memory)
+      : source_(source), first_(r.row), begin_(r.begin), memory_(memory) {
     for (int32_t n = 0; n < rows; ++n) {
-      for (int32_t segment = 0; segment < width / kInt4Block; ++segment) {
-        source.decode_segment(row + n, segment,
-                              memory + int64_t{n} * width + int64_t{segment} * kInt4Block);
+      for (int32_t segment = r.begin; segment < r.end; ++segment) {
+        source.decode_segment(r.row + n, segment, at(n, segment));
       }
     }
   }
-  HWY_INLINE Line line(int32_t row, int32_t segment) const {
-    return {memory_ + int64_t{row - first_} * width_ + int64_t{segment} * kInt4Block};
-  }
+  HWY_INLINE Line line(int32_t row, int32_t segment) const { return {at(row - first_, segment)}; }
   static HWY_INLINE V part_at(const Line& line, size_t p) {
     return hn::LoadU(D(), line.p + p * kLanes);
   }
@@ -236,9 +240,13 @@ class Decoded {
   }
 
  private:
+  HWY_INLINE float* at(int32_t n, int32_t segment) const {
+    return memory_ + (n * kDecodedSegments + segment - begin_) * kInt4Block;
+  }
+
   const Source& source_;
   int32_t first_;
-  int32_t width_;
+  int32_t begin_;
   float* memory_;
 };
 

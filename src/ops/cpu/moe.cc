@@ -2,7 +2,7 @@
 // step; the matmul kernel gives every row the bits it would get alone.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <string>
 
 #include "base/check.h"
 #include "ops/cpu/cpu.h"
@@ -11,66 +11,139 @@
 namespace exode::cpu {
 namespace {
 
-// Scratch, in floats. Every (row, expert) pair has a place, sorted by expert.
+// Scratch. Every (row, expert) pair has a place; places are sorted by expert.
 struct Layout {
-  size_t pairs, x, gate_up, act, result, decoded, total;
-  size_t x_width, act_width;
+  size_t pairs, x_width, act_width;        // widths padded as the matmul kernel wants them
+  size_t x, gate_up, act, result, matmul;  // offsets in floats
+  size_t place, first, ints;               // offsets in ints, after all floats
+  size_t floats;
 
   Layout(const ops::MoeExperts& op, int32_t threads) {
+    const auto hidden = static_cast<size_t>(op.x.cols());
+    const auto inner = static_cast<size_t>(op.down.cols);
     pairs = static_cast<size_t>(op.x.rows()) * static_cast<size_t>(op.ids.cols());
     x_width = static_cast<size_t>(padded_cols(op.x.cols()));
     act_width = static_cast<size_t>(padded_cols(op.down.cols));
-    x = 0;
-    gate_up = x + pairs * x_width;
-    act = gate_up + pairs * 2 * static_cast<size_t>(op.down.cols);
-    result = act + pairs * act_width;
-    decoded = result + pairs * static_cast<size_t>(op.x.cols());
-    total = decoded + static_cast<size_t>(threads) * kDecodedRows * std::max(x_width, act_width);
+    matmul = 0;
+    x = static_cast<size_t>(threads) * kScratchFloats;
+    act = x + pairs * x_width;
+    gate_up = act + pairs * act_width;
+    result = gate_up + pairs * 2 * inner;
+    floats = result + pairs * hidden;
+    place = 0;
+    first = place + pairs;
+    ints = first + static_cast<size_t>(op.experts) + 1;
   }
 };
 
-void activate(const float* gate_up, float* act, int32_t inner, size_t act_width) {
-  for (int32_t i = 0; i < inner; ++i)
-    act[i] = gate_up[i] / (1.0f + std::exp(-gate_up[i])) * gate_up[inner + i];
-  std::fill(act + inner, act + act_width, 0.0f);
-}
+struct Experts {
+  ThreadPool& pool;
+  const ops::MoeExperts& op;
+  Layout layout;
+  float* floats;
+  int32_t* place;  // [rows · top_k] of (row, choice)
+  int32_t* first;  // [experts + 1] first place of each expert
 
-// Pairs [first, first + count) all use `expert`.
-void run_expert(ThreadPool& pool, const ops::MoeExperts& op, const Layout& l, float* memory,
-                int32_t expert, size_t first, int32_t count) {
-  const int32_t inner = op.down.cols, hidden = op.x.cols();
-  const WeightView gate_up = op.gate_up.slice_rows(expert * 2 * inner, 2 * inner);
-  const WeightView down = op.down.slice_rows(expert * hidden, hidden);
-  float* projected = memory + l.gate_up + first * 2 * static_cast<size_t>(inner);
-  float* act = memory + l.act + first * l.act_width;
-  matmul_all(pool, {.w = &gate_up,
-                    .x = memory + l.x + first * l.x_width,
-                    .x_stride = static_cast<int64_t>(l.x_width),
-                    .rows = count,
-                    .out = projected,
-                    .out_stride = 2 * int64_t{inner},
-                    .decoded = memory + l.decoded});
-  for (int32_t i = 0; i < count; ++i) {
-    activate(projected + int64_t{i} * 2 * inner, act + static_cast<size_t>(i) * l.act_width, inner,
-             l.act_width);
+  int32_t hidden() const { return op.x.cols(); }
+  int32_t inner() const { return op.down.cols; }
+  float* act(int32_t at) const {
+    return floats + layout.act + static_cast<size_t>(at) * layout.act_width;
   }
-  matmul_all(pool, {.w = &down,
-                    .x = act,
-                    .x_stride = static_cast<int64_t>(l.act_width),
-                    .rows = count,
-                    .out = memory + l.result + first * static_cast<size_t>(hidden),
-                    .out_stride = hidden,
-                    .decoded = memory + l.decoded});
-}
+  float* input(int32_t at) const {
+    return floats + layout.x + static_cast<size_t>(at) * layout.x_width;
+  }
+  float* projected(int32_t at) const {
+    return floats + layout.gate_up + static_cast<size_t>(at) * 2 * static_cast<size_t>(inner());
+  }
+  float* result(int32_t at) const {
+    return floats + layout.result + static_cast<size_t>(at) * static_cast<size_t>(hidden());
+  }
+  int32_t expert_of(int32_t pair) const {
+    const int32_t top_k = op.ids.cols();
+    return op.ids.row<int32_t>(pair / top_k)[pair % top_k];
+  }
+
+  void sort_pairs() const {
+    const auto pairs = static_cast<int32_t>(layout.pairs);
+    std::fill(first, first + op.experts + 1, 0);
+    for (int32_t pair = 0; pair < pairs; ++pair) {
+      const int32_t e = expert_of(pair);
+      EXODE_CHECK(e >= 0 && e < op.experts, "moe_experts: no expert " + std::to_string(e));
+      ++first[e + 1];
+    }
+    for (int32_t e = 0; e < op.experts; ++e) first[e + 1] += first[e];
+    // Taking places moves the starts one expert on; moving them back restores them.
+    for (int32_t pair = 0; pair < pairs; ++pair) place[pair] = first[expert_of(pair)]++;
+    for (int32_t e = op.experts; e > 0; --e) first[e] = first[e - 1];
+    first[0] = 0;
+  }
+
+  void gather() const {
+    pool.parallel_for(static_cast<int32_t>(layout.pairs), 8, [&](int32_t begin, int32_t end) {
+      for (int32_t pair = begin; pair < end; ++pair) {
+        pad_rows(op.x.row<float>(pair / op.ids.cols()), op.x.row_stride, 1, hidden(),
+                 input(place[pair]));
+      }
+    });
+  }
+
+  void activate(int32_t at) const {
+    const float* gate = projected(at);
+    const float* up = gate + inner();
+    float* out = act(at);
+    for (int32_t i = 0; i < inner(); ++i) out[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];
+    std::fill(out + inner(), out + layout.act_width, 0.0f);
+  }
+
+  void run(int32_t expert) const {
+    const int32_t begin = first[expert], count = first[expert + 1] - begin;
+    if (count == 0) return;
+    const WeightView gate_up = op.gate_up.slice_rows(expert * 2 * inner(), 2 * inner());
+    const WeightView down = op.down.slice_rows(expert * hidden(), hidden());
+    matmul_all(pool, {.w = &gate_up,
+                      .x = input(begin),
+                      .x_stride = static_cast<int64_t>(layout.x_width),
+                      .rows = count,
+                      .out = projected(begin),
+                      .out_stride = 2 * int64_t{inner()},
+                      .scratch = floats + layout.matmul});
+    pool.parallel_for(count, 8, [&](int32_t from, int32_t to) {
+      for (int32_t i = from; i < to; ++i) activate(begin + i);
+    });
+    matmul_all(pool, {.w = &down,
+                      .x = act(begin),
+                      .x_stride = static_cast<int64_t>(layout.act_width),
+                      .rows = count,
+                      .out = result(begin),
+                      .out_stride = hidden(),
+                      .scratch = floats + layout.matmul});
+  }
+
+  void combine() const {
+    const int32_t top_k = op.ids.cols();
+    pool.parallel_for(op.x.rows(), 8, [&](int32_t begin, int32_t end) {
+      for (int32_t r = begin; r < end; ++r) {
+        float* out = op.out.row<float>(r);
+        std::fill(out, out + hidden(), 0.0f);
+        for (int32_t j = 0; j < top_k; ++j) {
+          const float weight = op.weights.row<float>(r)[j];
+          const float* from = result(place[r * top_k + j]);
+          for (int32_t c = 0; c < hidden(); ++c) out[c] += weight * from[c];
+        }
+      }
+    });
+  }
+};
 
 }  // namespace
 
 size_t scratch_bytes(const DeviceCaps& caps, const ops::MoeExperts& op) {
   const Layout l(op, caps.multiprocessors);
-  return l.total * sizeof(float) + l.pairs * sizeof(int32_t);
+  return l.floats * sizeof(float) + l.ints * sizeof(int32_t);
 }
 
 void launch(Stream&, const ops::MoeRoute& op, Scratch) {
+  require_f32({op.logits});
   const int32_t experts = op.logits.cols(), top_k = op.ids.cols();
   for (int32_t r = 0; r < op.logits.rows(); ++r) {
     const float* logits = op.logits.row<float>(r);
@@ -94,38 +167,16 @@ void launch(Stream&, const ops::MoeRoute& op, Scratch) {
 }
 
 void launch(Stream& stream, const ops::MoeExperts& op, Scratch scratch) {
-  EXODE_CHECK(op.x.dtype == DType::kF32 && op.out.dtype == DType::kF32,
-              "cpu kernels take f32 activations");
-  const int32_t rows = op.x.rows(), top_k = op.ids.cols(), hidden = op.x.cols();
-  const Layout l(op, stream.pool().size());
-  auto* memory = reinterpret_cast<float*>(scratch.data());
-  auto* place = reinterpret_cast<int32_t*>(memory + l.total);  // of (row, choice) among the pairs
-
-  size_t next = 0;
-  for (int32_t e = 0; e < op.experts; ++e) {
-    const size_t first = next;
-    for (int32_t r = 0; r < rows; ++r) {
-      for (int32_t j = 0; j < top_k; ++j) {
-        if (op.ids.row<int32_t>(r)[j] != e) continue;
-        place[int64_t{r} * top_k + j] = static_cast<int32_t>(next);
-        pad_rows(op.x.row<float>(r), op.x.row_stride, 1, hidden, memory + l.x + next * l.x_width);
-        ++next;
-      }
-    }
-    if (next > first)
-      run_expert(stream.pool(), op, l, memory, e, first, static_cast<int32_t>(next - first));
-  }
-  for (int32_t r = 0; r < rows; ++r) {
-    float* out = op.out.row<float>(r);
-    std::fill(out, out + hidden, 0.0f);
-    for (int32_t j = 0; j < top_k; ++j) {
-      const float weight = op.weights.row<float>(r)[j];
-      const float* result =
-          memory + l.result +
-          static_cast<size_t>(place[int64_t{r} * top_k + j]) * static_cast<size_t>(hidden);
-      for (int32_t c = 0; c < hidden; ++c) out[c] += weight * result[c];
-    }
-  }
+  require_f32({op.x, op.out});
+  const Layout layout(op, stream.pool().size());
+  auto* floats = reinterpret_cast<float*>(scratch.data());
+  auto* ints = reinterpret_cast<int32_t*>(floats + layout.floats);
+  const Experts experts{stream.pool(),      op, layout, floats, ints + layout.place,
+                        ints + layout.first};
+  experts.sort_pairs();
+  experts.gather();
+  for (int32_t e = 0; e < op.experts; ++e) experts.run(e);
+  experts.combine();
 }
 
 }  // namespace exode::cpu
