@@ -89,7 +89,7 @@ struct RegisterSums {
     EXODE_UNROLL
     for (int r = 0; r < XR; ++r) {
       EXODE_UNROLL
-      for (int n = 0; n < NR; ++n) sum[r][n] = hn::Load(D(), sums + (r * kQuad + n) * kLanes);
+      for (int n = 0; n < NR; ++n) sum[r][n] = hn::Load(D(), sums + (r * kStripe + n) * kLanes);
     }
   }
   HWY_INLINE void add(int r, int n, V scale, V group) {
@@ -99,7 +99,7 @@ struct RegisterSums {
     EXODE_UNROLL
     for (int r = 0; r < XR; ++r) {
       EXODE_UNROLL
-      for (int n = 0; n < NR; ++n) hn::Store(sum[r][n], D(), sums + (r * kQuad + n) * kLanes);
+      for (int n = 0; n < NR; ++n) hn::Store(sum[r][n], D(), sums + (r * kStripe + n) * kLanes);
     }
   }
 };
@@ -109,14 +109,14 @@ struct MemorySums {
 
   HWY_INLINE void load(float* sums) { memory = sums; }
   HWY_INLINE void add(int r, int n, V scale, V group) const {
-    float* sum = memory + (r * kQuad + n) * kLanes;
+    float* sum = memory + (r * kStripe + n) * kLanes;
     hn::Store(hn::MulAdd(scale, group, hn::Load(D(), sum)), D(), sum);
   }
   HWY_INLINE void store(float*) const {}
 };
 
-// XR input rows against NR weight rows, over some segments. Both lists of sums are [XR][kQuad]
-// vectors in memory.
+// XR input rows against NR weight rows, over some segments. The sums are [XR][kStripe] vectors in
+// memory.
 template <class Source, int XR, int NR>
 struct Block {
   static constexpr bool kFits = XR * NR <= (kLanes == 16 ? 8 : 4);
@@ -177,8 +177,8 @@ struct Block {
 template <class Source, int XR, int NR>
 HWY_INLINE void tile(const Source& source, const MatMulJob& job, const Range& r, float* sums) {
   // Short groups come to their sums so often that these must be in registers.
-  constexpr int kWide = kLanes == 16 && Source::kGroups == 1 ? kQuad : 2;
-  constexpr int kStep = XR == 4 && NR > kWide ? kWide : NR;
+  constexpr int kWide = XR < 4 || (kLanes == 16 && Source::kGroups == 1) ? kQuad : 2;
+  constexpr int kStep = HWY_MIN(NR, kWide);
   for (int n = 0; n < NR; n += kStep) {
     Block<Source, XR, kStep> block{source, r.row + n, {}};
     EXODE_UNROLL
@@ -189,7 +189,7 @@ HWY_INLINE void tile(const Source& source, const MatMulJob& job, const Range& r,
   }
 }
 
-constexpr int64_t kRowSums = kQuad * kLanes;  // floats
+constexpr int64_t kRowSums = kStripe * kLanes;  // floats
 
 // Input rows [r.input, last) against NR weight rows: as many at a time as registers allow.
 template <class Source, int NR>
@@ -213,44 +213,57 @@ void store_panel(const MatMulJob& job, const Range& r, int32_t last, const float
   }
 }
 
+void clear_sums(float* sums, int32_t inputs) {
+  for (int64_t i = 0; i < inputs * kRowSums; i += kLanes) hn::Store(hn::Zero(D()), D(), sums + i);
+}
+
+// All inputs, a few, against NR weight rows, decoded in registers.
+template <int NR, class Source>
+void direct_rows(const Source& source, const MatMulJob& job, int32_t row, float* sums) {
+  const Range r{row, 0, 0, padded_cols(job.w->cols) / kInt4Block};
+  clear_sums(sums, job.rows);
+  panel<Source, NR>(source, job, r, job.rows, sums);
+  store_panel<NR>(job, r, job.rows, sums);
+}
+
+// Input rows [r.input, last) against NR weight rows, decoded to memory part by part of K, so that a
+// part stays in the first cache.
+template <int NR, class Source>
+void decoded_rows(const Source& source, const MatMulJob& job, Range r, int32_t last,
+                  float* scratch) {
+  float* const sums = scratch + kStripe * kDecodedSegments * kInt4Block;
+  const int32_t segments = r.end;
+  clear_sums(sums, last - r.input);
+  for (r.begin = 0; r.begin < segments; r.begin = r.end) {
+    r.end = HWY_MIN(r.begin + kDecodedSegments, segments);
+    const Decoded<Source> buffer(source, r, NR, scratch);
+    panel<Decoded<Source>, NR>(buffer, job, r, last, sums);
+  }
+  store_panel<NR>(job, r, last, sums);
+}
+
 // Above this many rows decoding once into a buffer beats decoding once per four rows.
 constexpr int32_t kDecodeRows = 8;
-
-// Decoded weights are used up part by part, so that a part stays in the first cache; inputs come
-// in panels, so that a panel stays in the second.
-template <class Source, int NR>
-void weight_rows(const Source& source, const MatMulJob& job, int32_t row, float* scratch) {
-  float* const sums = scratch;
-  float* const decoded = scratch + kPanelRows * kRowSums;
-  const int32_t segments = padded_cols(job.w->cols) / kInt4Block;
-  const bool decode = job.rows > kDecodeRows || source.pads();
-  const int32_t step = decode ? kDecodedSegments : segments;
-  for (int32_t input = 0; input < job.rows; input += kPanelRows) {
-    const int32_t last = HWY_MIN(input + kPanelRows, job.rows);
-    for (int64_t i = 0; i < (last - input) * kRowSums; i += kLanes) {
-      hn::Store(hn::Zero(D()), D(), sums + i);
-    }
-    for (int32_t begin = 0; begin < segments; begin += step) {
-      const Range r{row, input, begin, HWY_MIN(begin + step, segments)};
-      if (decode) {
-        const Decoded<Source> buffer(source, r, NR, decoded);
-        panel<Decoded<Source>, NR>(buffer, job, r, last, sums);
-      } else {
-        panel<Source, NR>(source, job, r, last, sums);
-      }
-    }
-    store_panel<NR>(job, {row, input, 0, 0}, last, sums);
-  }
-}
 
 template <class Source>
 void run(const MatMulJob& job, int32_t first, int32_t last, float* scratch) {
   const Source source(*job.w);
-  int32_t row = first;
-  for (; row + kQuad <= last; row += kQuad) {
-    weight_rows<Source, kQuad>(source, job, row, scratch);
+  if (job.rows <= kDecodeRows && !source.pads()) {
+    int32_t row = first;
+    for (; row + kQuad <= last; row += kQuad) direct_rows<kQuad>(source, job, row, scratch);
+    for (; row < last; ++row) direct_rows<1>(source, job, row, scratch);
+    return;
   }
-  for (; row < last; ++row) weight_rows<Source, 1>(source, job, row, scratch);
+  const int32_t width = padded_cols(job.w->cols);
+  const int32_t inputs = panel_rows(width);
+  for (int32_t input = 0; input < job.rows; input += inputs) {
+    const int32_t end = HWY_MIN(input + inputs, job.rows);
+    Range r{first, input, 0, width / kInt4Block};
+    for (; r.row + kStripe <= last; r.row += kStripe) {
+      decoded_rows<kStripe>(source, job, r, end, scratch);
+    }
+    for (; r.row < last; ++r.row) decoded_rows<1>(source, job, r, end, scratch);
+  }
 }
 
 void matmul_range(const MatMulJob& job, int32_t first, int32_t last, float* scratch) {
@@ -287,11 +300,11 @@ void matmul_all(ThreadPool& pool, const MatMulJob& job) {
   const int64_t work = int64_t{job.w->rows} * job.w->cols * job.rows;
   const auto parts =
       static_cast<int32_t>(std::clamp<int64_t>(work / kWorkPerThread, 1, pool.size()));
-  const int32_t quads = (job.w->rows + kQuad - 1) / kQuad;  // whole register tiles per thread
+  const int32_t stripes = (job.w->rows + kStripe - 1) / kStripe;  // a thread gets whole ones
   pool.run(parts, [&](int32_t part, int32_t count) {
-    const auto begin = static_cast<int32_t>(int64_t{quads} * part / count) * kQuad;
-    const auto end =
-        std::min(static_cast<int32_t>(int64_t{quads} * (part + 1) / count) * kQuad, job.w->rows);
+    const auto begin = static_cast<int32_t>(int64_t{stripes} * part / count) * kStripe;
+    const auto end = std::min(static_cast<int32_t>(int64_t{stripes} * (part + 1) / count) * kStripe,
+                              job.w->rows);
     if (begin < end) matmul_range(job, begin, end, job.scratch + int64_t{part} * kScratchFloats);
   });
 }

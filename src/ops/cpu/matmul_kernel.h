@@ -24,14 +24,22 @@ struct MatMulJob {
   float* scratch = nullptr;  // kScratchFloats per thread, 64-byte aligned
 };
 
-inline constexpr int32_t kQuad = 4;             // weight rows taken together
-inline constexpr int32_t kDecodedSegments = 8;  // of each of them, decoded at a time: 16 KiB
+inline constexpr int32_t kQuad = 4;             // weight rows of a register tile
+inline constexpr int32_t kStripe = 2 * kQuad;   // weight rows decoded together
+inline constexpr int32_t kDecodedSegments = 4;  // of each of them, decoded at a time: 16 KiB
 inline constexpr int32_t kPanelRows = 64;       // input rows that use them before the next
-inline constexpr int32_t kScratchFloats =       // sums of up to 16 lanes, then decoded weights
-    kQuad * (kPanelRows * 16 + kDecodedSegments * kInt4Block);
+inline constexpr int32_t kScratchFloats =       // decoded weights, then sums of up to 16 lanes
+    kStripe * (kDecodedSegments * kInt4Block + kPanelRows * 16);
 
 constexpr int32_t padded_cols(int32_t cols) {
   return (cols + kInt4Block - 1) / kInt4Block * kInt4Block;
+}
+
+// Input rows of a panel: what about a MiB holds, since the second cache has to keep them.
+constexpr int32_t panel_rows(int32_t width) {
+  constexpr int32_t kPanelFloats = 1 << 18;
+  const int32_t rows = kPanelFloats / width / 4 * 4;
+  return rows < 8 ? 8 : rows < kPanelRows ? rows : kPanelRows;
 }
 
 // Outputs [first, last) on the calling thread; `scratch` belongs to it.
