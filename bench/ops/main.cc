@@ -8,6 +8,7 @@
 // slice counts with its best time over several passes: on a shared machine no whole pass is left
 // alone, but every slice is, sooner or later.
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <chrono>
 #include <fstream>
@@ -51,6 +52,23 @@ double best_pass(int passes, int32_t slices, const Body& body) {
   return total;
 }
 
+// One core for each thread: a busy machine may keep both threads of a region on one core, and then
+// no repetition shows what two can do.
+void pin_threads(ThreadPool& pool) {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
+  std::vector<int> cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &allowed)) cores.push_back(core);
+  }
+  pool.run(pool.size(), [&](int32_t part, int32_t) {
+    cpu_set_t own;
+    CPU_ZERO(&own);
+    CPU_SET(cores[static_cast<size_t>(part) % cores.size()], &own);
+    sched_setaffinity(0, sizeof(own), &own);
+  });
+}
+
 uint64_t weight_stream_bytes(const WeightView& w) {
   const auto bytes = [](const ConstTensorView& t) {
     return t.empty() ? 0 : static_cast<uint64_t>(t.shape.elements()) * dtype_bytes(t.dtype);
@@ -68,6 +86,7 @@ class Bench {
         x_(take(size_t{kPrefillRows} * kCols * sizeof(float))),
         out_(take(size_t{kDecodeRowsMax} * kOutMax * sizeof(float))),
         scratch_(take(size_t{64} << 20)) {
+    pin_threads(device_->stream().pool());
     auto* x = reinterpret_cast<float*>(x_.bytes().data());
     for (uint64_t i = 0; i < uint64_t{kPrefillRows} * kCols; ++i) x[i] = random_unit(1, i) - 0.5f;
     auto* w = reinterpret_cast<uint64_t*>(weights_.bytes().data());
