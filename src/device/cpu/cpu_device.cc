@@ -22,6 +22,8 @@ size_t physical_memory() {
   return static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
 }
 
+constexpr size_t kHugePage = size_t{2} << 20;
+
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(const DeviceOptions& options)
@@ -57,6 +59,9 @@ class CpuDevice final : public Device {
       return Error{ErrorCode::kOutOfMemory,
                    fmt::format("{}: the system refused {:.2f} GiB", purpose, gib(bytes))};
     }
+    // Weights are read through many short streams: with small pages their address translation
+    // costs as much as the reads. A hint, so a refusal is no error.
+    if (mapped >= kHugePage) ::madvise(data, mapped, MADV_HUGEPAGE);
     allocated_ += bytes;
     return Buffer(static_cast<std::byte*>(data), bytes, this,
                   [](void* self, std::byte* p, size_t n) {
