@@ -96,7 +96,9 @@ class Int4Source {
  private:
   // The last group may be short: groups past the end belong to padding, whose codes are 8.
   HWY_INLINE int64_t index(int32_t segment, int32_t group) const {
-    const int32_t i = segment / segments_per_scale_ * kGroupsPerSegment + group;
+    // A division for every segment would cost as much as its multiply-adds.
+    const int32_t whole = segments_per_scale_ == 1 ? segment : segment / segments_per_scale_;
+    const int32_t i = whole * kGroupsPerSegment + group;
     return i < groups_ ? i : groups_ - 1;
   }
   // Code in the low four bits of each lane, anything above → code − 8.
