@@ -57,14 +57,19 @@ class Buffer {
 class Stream {
  public:
   explicit Stream(ThreadPool* pool) : pool_(pool) {}
-  explicit Stream(void* native) : native_(native) {}
+  Stream(void* native, std::span<int32_t> counters) : native_(native), counters_(counters) {}
   ThreadPool& pool() const { return *pool_; }
   void* native() const { return native_; }
+  // Device words in which the blocks of a kernel count each other. Zero between kernels: who makes
+  // one other than zero sets it back before the kernel ends.
+  std::span<int32_t> counters() const { return counters_; }
 
  private:
   ThreadPool* pool_ = nullptr;
   void* native_ = nullptr;
+  std::span<int32_t> counters_;
 };
+inline constexpr size_t kStreamCounters = 16384;
 
 class Device {
  public:

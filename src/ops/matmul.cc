@@ -43,7 +43,19 @@ void validate(const MatMul& op) {
   validate_weight("matmul: w", op.w);
 }
 
+void validate(const MatMulSwiGlu& op) {
+  EXODE_CHECK(op.w.rows % 2 == 0, "matmul_swiglu: w must hold as many gate rows as up rows");
+  require_activation("matmul_swiglu: x", op.x, op.x.rows(), op.w.cols);
+  require_activation("matmul_swiglu: out", op.out, op.x.rows(), op.w.rows / 2);
+  validate_weight("matmul_swiglu: w", op.w);
+}
+
 Cost cost(const MatMul& op) {
+  return {tensor_bytes(op.x) + tensor_bytes(op.out) + weight_bytes(op.w),
+          2 * product(op.x.rows(), op.w.rows, op.w.cols)};
+}
+
+Cost cost(const MatMulSwiGlu& op) {
   return {tensor_bytes(op.x) + tensor_bytes(op.out) + weight_bytes(op.w),
           2 * product(op.x.rows(), op.w.rows, op.w.cols)};
 }

@@ -13,8 +13,18 @@ struct MatMul {
   TensorView out;     // [rows, N]
 };
 
+// The first half of a gated feed-forward block: out = silu(x Gᵀ) · (x Uᵀ) with w = [G; U].
+struct MatMulSwiGlu {
+  ConstTensorView x;  // [rows, K]
+  WeightView w;       // [2·N, K]: gate rows, then up rows
+  TensorView out;     // [rows, N]
+};
+
 void validate(const MatMul&);
+void validate(const MatMulSwiGlu&);
 Cost cost(const MatMul&);
+Cost cost(const MatMulSwiGlu&);
 constexpr std::string_view name(const MatMul&) { return "matmul"; }
+constexpr std::string_view name(const MatMulSwiGlu&) { return "matmul_swiglu"; }
 
 }  // namespace exode::ops

@@ -23,15 +23,21 @@ Error cuda_error(cudaError_t status, const char* what) {
 class CudaDevice final : public Device {
  public:
   CudaDevice(int ordinal, const cudaDeviceProp& properties, size_t memory_bytes)
-      : ordinal_(ordinal), stream_(static_cast<void*>(nullptr)) {
+      : ordinal_(ordinal), stream_(nullptr, {}) {
     EXODE_CUDA_CHECK(cudaStreamCreateWithFlags(&native_, cudaStreamNonBlocking));
-    stream_ = Stream(static_cast<void*>(native_));
+    EXODE_CUDA_CHECK(cudaMalloc(&counters_, kStreamCounters * sizeof(int32_t)));
+    EXODE_CUDA_CHECK(cudaMemset(counters_, 0, kStreamCounters * sizeof(int32_t)));
+    stream_ = Stream(static_cast<void*>(native_),
+                     {static_cast<int32_t*>(counters_), kStreamCounters});
     caps_.name = fmt::format("cuda:{} {}", ordinal, properties.name);
     caps_.multiprocessors = properties.multiProcessorCount;
     caps_.shared_bytes_per_block = static_cast<int32_t>(properties.sharedMemPerBlockOptin);
     caps_.memory_bytes = memory_bytes;
   }
-  ~CudaDevice() override { cudaStreamDestroy(native_); }
+  ~CudaDevice() override {
+    cudaStreamDestroy(native_);
+    cudaFree(counters_);
+  }
 
   Backend backend() const override { return Backend::kCuda; }
   const DeviceCaps& caps() const override { return caps_; }
@@ -87,6 +93,7 @@ class CudaDevice final : public Device {
 
   int ordinal_;
   cudaStream_t native_ = nullptr;
+  void* counters_ = nullptr;
   Stream stream_;
   DeviceCaps caps_;
   bool sealed_ = false;

@@ -42,10 +42,8 @@ Result<MlpWeights> load_mlp(WeightLoader& loader, int32_t hidden, int32_t inner,
 
 void run_mlp(Exec& x, const MlpWeights& w, ConstTensorView h, TensorView out) {
   const auto scope = x.scope();
-  const TensorView gate_up = x.temp(h.dtype, h.rows(), w.gate_up.rows);
   const TensorView inner = x.temp(h.dtype, h.rows(), w.gate_up.rows / 2);
-  x(ops::MatMul{.x = h, .w = w.gate_up, .out = gate_up});
-  x(ops::SwiGlu{.gate_up = gate_up, .out = inner});
+  x(ops::MatMulSwiGlu{.x = h, .w = w.gate_up, .out = inner});
   x(ops::MatMul{.x = inner, .w = w.down, .out = out});
 }
 

@@ -21,6 +21,7 @@ void launch(Stream&, const ops::Embedding&, Scratch);
 void launch(Stream&, const ops::RmsNorm&, Scratch);
 void launch(Stream&, const ops::AddRmsNorm&, Scratch);
 void launch(Stream&, const ops::MatMul&, Scratch);
+void launch(Stream&, const ops::MatMulSwiGlu&, Scratch);
 void launch(Stream&, const ops::SwiGlu&, Scratch);
 void launch(Stream&, const ops::SigmoidGate&, Scratch);
 void launch(Stream&, const ops::AddGated&, Scratch);
@@ -36,6 +37,7 @@ void launch(Stream&, const ops::MoeExperts&, Scratch);
 void launch(Stream&, const ops::Sample&, Scratch);
 
 size_t scratch_bytes(const DeviceCaps&, const ops::MatMul&);
+size_t scratch_bytes(const DeviceCaps&, const ops::MatMulSwiGlu&);
 size_t scratch_bytes(const DeviceCaps&, const ops::CausalConv&);
 size_t scratch_bytes(const DeviceCaps&, const ops::GatedDelta&);
 size_t scratch_bytes(const DeviceCaps&, const ops::MoeExperts&);

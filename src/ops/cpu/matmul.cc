@@ -37,4 +37,30 @@ void launch(Stream& stream, const ops::MatMul& op, Scratch scratch) {
   matmul_all(stream.pool(), job);
 }
 
+namespace {
+
+// The product of both halves, before they are combined.
+TensorView both_halves(const ops::MatMulSwiGlu& op, std::byte* memory) {
+  return dense_view(memory, DType::kF32, {op.x.rows(), op.w.rows});
+}
+size_t both_halves_bytes(const ops::MatMulSwiGlu& op) {
+  const size_t bytes =
+      static_cast<size_t>(op.x.rows()) * static_cast<size_t>(op.w.rows) * sizeof(float);
+  return (bytes + 63) / 64 * 64;
+}
+
+}  // namespace
+
+size_t scratch_bytes(const DeviceCaps& caps, const ops::MatMulSwiGlu& op) {
+  const ops::MatMul product{.x = op.x, .w = op.w, .out = both_halves(op, nullptr)};
+  return both_halves_bytes(op) + scratch_bytes(caps, product);
+}
+
+void launch(Stream& stream, const ops::MatMulSwiGlu& op, Scratch scratch) {
+  const TensorView halves = both_halves(op, scratch.data());
+  launch(stream, ops::MatMul{.x = op.x, .w = op.w, .out = halves},
+         scratch.subspan(both_halves_bytes(op)));
+  launch(stream, ops::SwiGlu{.gate_up = halves, .out = op.out}, {});
+}
+
 }  // namespace exode::cpu

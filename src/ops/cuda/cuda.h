@@ -13,7 +13,7 @@ using Scratch = std::span<std::byte>;
 // Activations are f32 on this backend, whatever the checkpoint stores.
 inline void require_f32(std::initializer_list<ConstTensorView> activations) {
   for (const ConstTensorView& t : activations) {
-    EXODE_CHECK(t.dtype == DType::kF32, "cpu kernels take f32 activations");
+    EXODE_CHECK(t.dtype == DType::kF32, "cuda kernels take f32 activations");
   }
 }
 
@@ -21,6 +21,7 @@ void launch(Stream&, const ops::Embedding&, Scratch);
 void launch(Stream&, const ops::RmsNorm&, Scratch);
 void launch(Stream&, const ops::AddRmsNorm&, Scratch);
 void launch(Stream&, const ops::MatMul&, Scratch);
+void launch(Stream&, const ops::MatMulSwiGlu&, Scratch);
 void launch(Stream&, const ops::SwiGlu&, Scratch);
 void launch(Stream&, const ops::SigmoidGate&, Scratch);
 void launch(Stream&, const ops::AddGated&, Scratch);
@@ -37,5 +38,6 @@ void launch(Stream&, const ops::Sample&, Scratch);
 
 size_t scratch_bytes(const DeviceCaps&, const ops::MoeExperts&);
 size_t scratch_bytes(const DeviceCaps&, const ops::Sample&);
+size_t scratch_bytes(const DeviceCaps&, const ops::MatMulSwiGlu&);
 
 }  // namespace exode::cuda

@@ -43,4 +43,14 @@ void launch(Stream& stream, const ops::MatMul& op, Scratch) {
   });
 }
 
+size_t scratch_bytes(const DeviceCaps&, const ops::MatMulSwiGlu& op) {
+  return static_cast<size_t>(op.x.rows()) * static_cast<size_t>(op.w.rows) * sizeof(float);
+}
+
+void launch(Stream& stream, const ops::MatMulSwiGlu& op, Scratch scratch) {
+  const TensorView halves = dense_view(scratch.data(), DType::kF32, {op.x.rows(), op.w.rows});
+  launch(stream, ops::MatMul{.x = op.x, .w = op.w, .out = halves}, {});
+  launch(stream, ops::SwiGlu{.gate_up = halves, .out = op.out}, {});
+}
+
 }  // namespace exode::cuda

@@ -56,6 +56,20 @@ void launch(Stream&, const ops::MatMul& op, Scratch) {
   }
 }
 
+void launch(Stream&, const ops::MatMulSwiGlu& op, Scratch) {
+  const int32_t width = op.out.cols();
+  for (int32_t r = 0; r < op.x.rows(); ++r) {
+    for (int32_t n = 0; n < width; ++n) {
+      double gate = 0, up = 0;
+      for (int32_t k = 0; k < op.w.cols; ++k) {
+        gate += load(op.x, r, k) * weight_at(op.w, n, k);
+        up += load(op.x, r, k) * weight_at(op.w, width + n, k);
+      }
+      store(op.out, r, n, silu(gate) * up);
+    }
+  }
+}
+
 void launch(Stream&, const ops::SwiGlu& op, Scratch) {
   const int32_t width = op.out.cols();
   for (int32_t r = 0; r < op.out.rows(); ++r) {

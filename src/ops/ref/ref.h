@@ -11,6 +11,7 @@ void launch(Stream&, const ops::Embedding&, Scratch);
 void launch(Stream&, const ops::RmsNorm&, Scratch);
 void launch(Stream&, const ops::AddRmsNorm&, Scratch);
 void launch(Stream&, const ops::MatMul&, Scratch);
+void launch(Stream&, const ops::MatMulSwiGlu&, Scratch);
 void launch(Stream&, const ops::SwiGlu&, Scratch);
 void launch(Stream&, const ops::SigmoidGate&, Scratch);
 void launch(Stream&, const ops::AddGated&, Scratch);
