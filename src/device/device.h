@@ -57,19 +57,24 @@ class Buffer {
 class Stream {
  public:
   explicit Stream(ThreadPool* pool) : pool_(pool) {}
-  Stream(void* native, std::span<int32_t> counters) : native_(native), counters_(counters) {}
+  Stream(void* native, std::span<int32_t> counters, std::span<float> exchange)
+      : native_(native), counters_(counters), exchange_(exchange) {}
   ThreadPool& pool() const { return *pool_; }
   void* native() const { return native_; }
   // Device words in which the blocks of a kernel count each other. Zero between kernels: who makes
   // one other than zero sets it back before the kernel ends.
   std::span<int32_t> counters() const { return counters_; }
+  // Device words through which the blocks of one kernel hand each other partial sums. Between
+  // kernels every word is kUnset, bits that arithmetic never makes: who reads a sum sets it back.
+  std::span<float> exchange() const { return exchange_; }
+  static constexpr uint32_t kUnset = 0xffffffffu;
 
  private:
   ThreadPool* pool_ = nullptr;
   void* native_ = nullptr;
   std::span<int32_t> counters_;
+  std::span<float> exchange_;
 };
-inline constexpr size_t kStreamCounters = 16384;
 
 class Device {
  public:

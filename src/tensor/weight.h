@@ -9,6 +9,10 @@
 //               scales f32 [N, ceil(K/group)], any sign. zeros u8 [N, ceil(K/group)], 0…16, or
 //               empty: every zero is 8.  W[n,k] = scale[n, k/group] · (code − zero).
 //               group is 32, 64, 128 or a multiple of 128.
+//               With strip > 1 the rows of a strip of that many lie block by block, so that a strip
+//               is read as one stream: block b of row r is the 64 bytes at
+//               (r − r % strip) · Kp/2 + (b · strip + r % strip) · 64, and scales (and zeros)
+//               likewise with one element a group. N is then a multiple of strip.
 //   kFp8Block   codes e4m3 [N, K]; scales f32 [ceil(N/block), ceil(K/block)], block = group (128).
 //               W[n,k] = e4m3(code) · scale[n/block, k/block].
 //
@@ -27,10 +31,11 @@ struct WeightView {
   WeightLayout layout = WeightLayout::kDense;
   int32_t rows = 0, cols = 0;  // N, K
   int32_t group = 0;           // inputs per scale; 0 for kDense
+  int32_t strip = 1;           // kInt4Group: rows interleaved; a power of two
   ConstTensorView codes, scales, zeros;
 
   bool empty() const { return codes.empty(); }
-  // Rows [first, first + count). For kFp8Block `first` must be a multiple of the block.
+  // Rows [first, first + count). `first` must be a multiple of strip, and for kFp8Block of the block.
   WeightView slice_rows(int32_t first, int32_t count) const {
     WeightView w = *this;
     w.rows = count;

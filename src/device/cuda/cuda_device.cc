@@ -12,7 +12,9 @@
 namespace exode {
 namespace {
 
-constexpr int kComputeMajorMin = 8;     // mma.sync with bf16, cp.async
+constexpr int kComputeMajorMin = 8;  // mma.sync with bf16, cp.async
+constexpr size_t kCounters = 16384;
+constexpr size_t kExchangeBytes = size_t{16} << 20;
 constexpr size_t kMargin = 512u << 20;  // left to the driver, the context and other programs
 
 Error cuda_error(cudaError_t status, const char* what) {
@@ -23,12 +25,14 @@ Error cuda_error(cudaError_t status, const char* what) {
 class CudaDevice final : public Device {
  public:
   CudaDevice(int ordinal, const cudaDeviceProp& properties, size_t memory_bytes)
-      : ordinal_(ordinal), stream_(nullptr, {}) {
+      : ordinal_(ordinal), stream_(nullptr, {}, {}) {
     EXODE_CUDA_CHECK(cudaStreamCreateWithFlags(&native_, cudaStreamNonBlocking));
-    EXODE_CUDA_CHECK(cudaMalloc(&counters_, kStreamCounters * sizeof(int32_t)));
-    EXODE_CUDA_CHECK(cudaMemset(counters_, 0, kStreamCounters * sizeof(int32_t)));
-    stream_ = Stream(static_cast<void*>(native_),
-                     {static_cast<int32_t*>(counters_), kStreamCounters});
+    EXODE_CUDA_CHECK(cudaMalloc(&counters_, kCounters * sizeof(int32_t)));
+    EXODE_CUDA_CHECK(cudaMemset(counters_, 0, kCounters * sizeof(int32_t)));
+    EXODE_CUDA_CHECK(cudaMalloc(&exchange_, kExchangeBytes));
+    EXODE_CUDA_CHECK(cudaMemset(exchange_, Stream::kUnset & 0xff, kExchangeBytes));
+    stream_ = Stream(static_cast<void*>(native_), {static_cast<int32_t*>(counters_), kCounters},
+                     {static_cast<float*>(exchange_), kExchangeBytes / sizeof(float)});
     caps_.name = fmt::format("cuda:{} {}", ordinal, properties.name);
     caps_.multiprocessors = properties.multiProcessorCount;
     caps_.shared_bytes_per_block = static_cast<int32_t>(properties.sharedMemPerBlockOptin);
@@ -37,6 +41,7 @@ class CudaDevice final : public Device {
   ~CudaDevice() override {
     cudaStreamDestroy(native_);
     cudaFree(counters_);
+    cudaFree(exchange_);
   }
 
   Backend backend() const override { return Backend::kCuda; }
@@ -94,6 +99,7 @@ class CudaDevice final : public Device {
   int ordinal_;
   cudaStream_t native_ = nullptr;
   void* counters_ = nullptr;
+  void* exchange_ = nullptr;
   Stream stream_;
   DeviceCaps caps_;
   bool sealed_ = false;

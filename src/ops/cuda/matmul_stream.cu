@@ -6,10 +6,11 @@
 // issued before the kernel waits for its inputs: weights are nobody's output. Blocks of K too long
 // for shared memory are cut into slices with workers of their own.
 //
-// A block of unscaled codes is summed in the MMA and joins the total times its scale. Where a run
-// starts or ends inside a pair, the partial sums go to memory and the last worker of the pair to
-// arrive adds them up in worker order. Cuts depend on the matrix and the machine only, so a row
-// has the same bits for any count up to eight.
+// A block of unscaled codes is summed in the MMA and joins the total times its scale. Runs start
+// and end inside pairs. The worker that starts a pair does so at the end of its run; it finishes
+// the pair with the sums of the workers after it: those of its CTA through shared memory, those of
+// the next CTAs, one sum each, through the stream's exchange; always in worker order. Cuts depend
+// on the matrix and the machine only, so a row has the same bits for any count up to eight.
 #include <algorithm>
 
 #include "ops/cuda/matmul_stream.cuh"
@@ -18,23 +19,24 @@
 namespace exode::cuda {
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kPitchRest = 32;      // halves that keep rows of x out of each other's banks
-constexpr int kPrefetchBlocks = 8;  // into L2, beyond the ring, before the inputs are there
+constexpr int kWarps = 12;
+constexpr int kPassRows = 32;
+constexpr int kPitchRest = 32;  // halves that keep rows of x out of each other's banks
 
 struct StreamArgs {
   const uint8_t* codes;
   const float* scales;
   const uint8_t* zeros;  // null: none
   int64_t row_bytes, scale_stride, zero_stride;
+  int strip;
   int outputs, blocks, blocks_per_scale, cols;
   int pairs, pair_rows, strip_step;  // row r of strip s of pair p: p·pair_rows + s·strip_step + r
   int slices, ctas;                  // CTAs of one slice
   ConstRows x;
   Rows out;
   int rows;
-  float* pieces;  // [slices, pairs + workers, elements of a pair]
-  int* arrived;   // [pairs], zero between launches
+  float* cta_sums;    // [slices, ctas, elements of a pair]: of the pair begun before the CTA's runs
+  float* slice_sums;  // [slices, pairs, elements of a pair]: of slices but the first
 };
 
 // One slice's items cut into runs.
@@ -43,7 +45,6 @@ struct Runs {
   __device__ unsigned begin(unsigned worker) const {
     return total * min(worker, workers) / workers;
   }
-  __device__ unsigned worker_of(unsigned item) const { return ((item + 1) * workers - 1) / total; }
 };
 
 __device__ inline int slice_begin(const StreamArgs& a, int slice) {
@@ -71,7 +72,7 @@ __device__ void wait_copies() {
 }
 
 // A warp's ring, and the place in its run up to which it is filled.
-template <class Codec, int STAGES>
+template <class Codec>
 struct Ring {
   static constexpr int kStageBytes = kPair * (Codec::kBlockBytes + int{sizeof(float)});
   static constexpr int kLanesPerRow = Codec::kBlockBytes / 16;
@@ -79,19 +80,26 @@ struct Ring {
   static constexpr int kCopies = kPair / kRowsPerCopy;
 
   uint8_t* memory;
-  int lane;
-  int pair, block, count, first;  // next item; blocks in the slice; its first block
-  unsigned left;
+  int lane, first, count;  // first block of the slice, blocks in it
+  int pair, block, left;   // next item, and how many there are
+  int to_scale;            // blocks until the next scale
   const uint8_t* row[kCopies];
   const float* scale;
 
   __device__ void point(const StreamArgs& a) {
+    const int at = first + block;
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
-      const int r = i * kRowsPerCopy + lane / kLanesPerRow;
-      row[i] = a.codes + row_of(a, r) * a.row_bytes + lane % kLanesPerRow * 16;
+      const int64_t r = row_of(a, i * kRowsPerCopy + lane / kLanesPerRow);
+      const int in_strip = static_cast<int>(r) & (a.strip - 1);
+      row[i] = a.codes + (r - in_strip) * a.row_bytes +
+               (at * a.strip + in_strip) * Codec::kBlockBytes + lane % kLanesPerRow * 16;
     }
-    scale = a.scales + row_of(a, lane) * a.scale_stride;
+    const int64_t r = row_of(a, lane);
+    const int in_strip = static_cast<int>(r) & (a.strip - 1);
+    scale =
+        a.scales + (r - in_strip) * a.scale_stride + at / a.blocks_per_scale * a.strip + in_strip;
+    to_scale = a.blocks_per_scale - at % a.blocks_per_scale;
   }
   __device__ int64_t row_of(const StreamArgs& a, int r) const {
     return min(pair * a.pair_rows + r / kStrip * a.strip_step + r % kStrip, a.outputs - 1);
@@ -99,15 +107,17 @@ struct Ring {
   __device__ void fill(const StreamArgs& a, int stage) {
     if (left > 0) {
       uint8_t* to = memory + stage * kStageBytes;
-      const int at = first + block;
 #pragma unroll
       for (int i = 0; i < kCopies; ++i) {
         const int r = i * kRowsPerCopy + lane / kLanesPerRow;
-        copy_async_16(to + Codec::offset(r, lane % kLanesPerRow),
-                      row[i] + int64_t{at} * Codec::kBlockBytes);
+        copy_async_16(to + Codec::offset(r, lane % kLanesPerRow), row[i]);
+        row[i] += a.strip * Codec::kBlockBytes;
       }
-      copy_async_4(to + kPair * Codec::kBlockBytes + lane * sizeof(float),
-                   scale + at / a.blocks_per_scale);
+      copy_async_4(to + kPair * Codec::kBlockBytes + lane * sizeof(float), scale);
+      if (--to_scale == 0) {
+        to_scale = a.blocks_per_scale;
+        scale += a.strip;
+      }
       --left;
       if (++block == count) {
         block = 0;
@@ -117,37 +127,50 @@ struct Ring {
     }
     commit_copies();
   }
-  // The items after those in the ring, as far as they are of the same pair.
-  __device__ void prefetch() const {
-    const int bytes =
-        min(min(count - block, static_cast<int>(left)), kPrefetchBlocks) * Codec::kBlockBytes;
-#pragma unroll
-    for (int i = 0; i < kCopies; ++i) {
-      const uint8_t* from = row[i] + int64_t{first + block} * Codec::kBlockBytes;
-      for (int at = lane % kLanesPerRow * 128; at < bytes; at += kLanesPerRow * 128) {
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(from + at));
-      }
-    }
-  }
 };
 
-// Rows of x of the slice, as halves in the order that the codec's operands want. A thread gathers
-// the eight inputs that lie together.
+// Four inputs; zeros past the end.
+__device__ inline float4 load_inputs(const float* from, int left) {
+  if (left >= 4) return *reinterpret_cast<const float4*>(from);
+  return make_float4(left > 0 ? from[0] : 0.0f, left > 1 ? from[1] : 0.0f,
+                     left > 2 ? from[2] : 0.0f, 0.0f);
+}
+
+// Rows of x of the slice, as halves in the order that the codec's operands want. A task is eight
+// inputs of a row; a thread has the loads of several in flight.
 template <class Codec>
 __device__ void stage_inputs(const StreamArgs& a, int first, int count, __half* to, int pitch) {
-  constexpr int kChunks = kBlock / 8;
-  for (int i = threadIdx.x; i < a.rows * count * kChunks; i += blockDim.x) {
-    const int chunk = i % kChunks, block = i / kChunks % count, row = i / kChunks / count;
-    const float* from = a.x.row(row) + (first + block) * kBlock;
-    const int left = a.cols - (first + block) * kBlock;
-    __half2 v[4];
-#pragma unroll
-    for (int e = 0; e < 8; e += 2) {
-      const int k0 = Codec::input(chunk, e), k1 = Codec::input(chunk, e + 1);
-      v[e / 2] = finite_halves(k0 < left ? from[k0] : 0.0f, k1 < left ? from[k1] : 0.0f);
+  constexpr int kTasks = kBlock / 8, kUnroll = 4;
+  const int width = count * kTasks;
+  int row = 0, task = threadIdx.x;
+  const auto settle = [&] {
+    while (task >= width && row < a.rows) {
+      task -= width;
+      ++row;
     }
-    *reinterpret_cast<uint4*>(to + row * pitch + block * kBlock + chunk * 8) =
-        make_uint4(bits_of(v[0]), bits_of(v[1]), bits_of(v[2]), bits_of(v[3]));
+  };
+  settle();
+  while (row < a.rows) {
+    float4 v[kUnroll][2];
+    __half* place[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      place[u] = nullptr;
+      if (row >= a.rows) continue;
+      place[u] = to + row * pitch + task / kTasks * kBlock;
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int k = (first + task / kTasks) * kBlock + Codec::input(task % kTasks, h);
+        v[u][h] = load_inputs(a.x.row(row) + k, a.cols - k);
+      }
+      task += blockDim.x;
+      settle();
+    }
+    // The place in a block stays the same: the block size is a multiple of the tasks.
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      if (place[u] != nullptr) Codec::store(place[u], threadIdx.x % kTasks, v[u][0], v[u][1]);
+    }
   }
 }
 
@@ -164,6 +187,12 @@ __device__ inline void sum_inputs(const StreamArgs& a, const __half* x, int pitc
 
 template <int TILES>
 using Totals = float[TILES][2][4];  // [rows of x / 8][strip][element of the MMA's C]
+
+template <int TILES>
+__device__ void clear(float (&total)[TILES][2][4]) {
+#pragma unroll
+  for (int i = 0; i < TILES * 8; ++i) (&total[0][0][0])[i] = 0;
+}
 
 // Element i of C: output g + 8 (i / 2) of the strip, row 2 t + i % 2 of the tile.
 __device__ inline int row_of_element(int tile, int lane, int i) {
@@ -192,54 +221,114 @@ __device__ void write_pair(const StreamArgs& a, int pair, int lane, const Totals
   }
 }
 
-// Hands over this worker's part of a pair; true for the last to arrive, with the sum in `total`.
 template <int TILES>
-__device__ bool combine(const StreamArgs& a, int slice, int pair, int lane, unsigned worker,
-                        Totals<TILES>& total) {
-  constexpr int kElements = TILES * 8 * kWarp;
-  const unsigned pieces = a.pairs + a.ctas * kWarps;
-  float* own = a.pieces + (int64_t{slice} * pieces + pair + worker) * kElements + lane;
+__device__ void leave(const StreamArgs& a, float* place, const Totals<TILES>& total) {
+  const int lane = threadIdx.x % kWarp;
+  const float* flat = &total[0][0][0];
+#pragma unroll
+  for (int i = 0; i < TILES * 8; ++i) {
+    if (row_of_element(i / 8, lane, i) < a.rows) __stcg(place + i * kWarp + lane, flat[i]);
+  }
+}
+
+// Adds what another CTA left, once it is there. Blocks of a grid start in order and none waits
+// for a later grid, so it will be.
+template <int TILES>
+__device__ void take(const StreamArgs& a, float* place, Totals<TILES>& total) {
+  const int lane = threadIdx.x % kWarp;
+  float value[TILES * 8];
+  bool there;
+  do {
+    there = true;
+#pragma unroll
+    for (int i = 0; i < TILES * 8; ++i) {
+      if (row_of_element(i / 8, lane, i) >= a.rows) continue;
+      asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];"
+                   : "=f"(value[i])
+                   : "l"(place + i * kWarp + lane)
+                   : "memory");
+      there = there && __float_as_uint(value[i]) != Stream::kUnset;
+    }
+  } while (!there);
   float* flat = &total[0][0][0];
 #pragma unroll
   for (int i = 0; i < TILES * 8; ++i) {
-    if (row_of_element(i / 8, lane, i) < a.rows) __stcg(own + i * kWarp, flat[i]);
+    if (row_of_element(i / 8, lane, i) >= a.rows) continue;
+    flat[i] += value[i];
+    __stcg(place + i * kWarp + lane, __uint_as_float(Stream::kUnset));
   }
-  // Lane s counts the workers of slice s.
-  unsigned begin = 0, end = 0;
-  if (lane < a.slices) {
-    const Runs runs = runs_of(a, lane);
-    const unsigned count = runs.total / static_cast<unsigned>(a.pairs);
-    begin = runs.worker_of(pair * count);
-    end = runs.worker_of((pair + 1) * count - 1) + 1;
-  }
-  const auto expected = static_cast<int>(__reduce_add_sync(kAll, end - begin));
-  __threadfence();
-  __syncwarp();
-  int before = 0;
-  if (lane == 0) before = atomicAdd(a.arrived + pair, 1);
-  before = __shfl_sync(kAll, before, 0);
-  if (before + 1 != expected) return false;
-  __threadfence();
+}
+
+// A run's sum of the pair that another worker started, for the workers of the CTA.
+template <int TILES>
+using SharedSums = float[kWarps][TILES * 8][kWarp];
+
+template <int TILES>
+__device__ void store_shared(float (&to)[TILES * 8][kWarp], const Totals<TILES>& total) {
 #pragma unroll
-  for (int i = 0; i < TILES * 8; ++i) flat[i] = 0;
-  for (int s = 0; s < a.slices; ++s) {
-    const unsigned last = __shfl_sync(kAll, end, s);
-    for (unsigned w = __shfl_sync(kAll, begin, s); w < last; ++w) {
-      const float* piece = a.pieces + (int64_t{s} * pieces + pair + w) * kElements + lane;
+  for (int i = 0; i < TILES * 8; ++i) to[i][threadIdx.x % kWarp] = (&total[0][0][0])[i];
+}
+
+// Adds the sums of workers from `worker` on that lie in this CTA and before item `end`.
+template <int TILES>
+__device__ void add_shared(const SharedSums<TILES>& sums, const Runs& runs, unsigned worker,
+                           unsigned end, Totals<TILES>& total) {
+  for (unsigned w = worker; w % kWarps != 0 && runs.begin(w) < end; ++w) {
 #pragma unroll
-      for (int i = 0; i < TILES * 8; ++i) {
-        if (row_of_element(i / 8, lane, i) < a.rows) flat[i] += __ldcg(piece + i * kWarp);
-      }
+    for (int i = 0; i < TILES * 8; ++i) {
+      (&total[0][0][0])[i] += sums[w % kWarps][i][threadIdx.x % kWarp];
     }
   }
-  if (lane == 0) a.arrived[pair] = 0;
+}
+
+// With the slice's sum of a pair: true if that makes the pair complete.
+template <int TILES>
+__device__ bool join_slices(const StreamArgs& a, int slice, int pair, Totals<TILES>& total) {
+  constexpr int64_t kElements = TILES * 8 * kWarp;
+  if (slice > 0) {
+    leave<TILES>(a, a.slice_sums + (int64_t{slice} * a.pairs + pair) * kElements, total);
+    return false;
+  }
+  for (int s = 1; s < a.slices; ++s) {
+    take<TILES>(a, a.slice_sums + (int64_t{s} * a.pairs + pair) * kElements, total);
+  }
+  return true;
+}
+
+// After the runs: hands the sum of the pair begun before the CTA to the CTA that began it, and adds
+// to the pair that this worker began what the workers after it have. False if it began none.
+template <int TILES>
+__device__ bool join_workers(const StreamArgs& a, int slice, const SharedSums<TILES>& sums,
+                             int open_pair, Totals<TILES>& total) {
+  constexpr int64_t kElements = TILES * 8 * kWarp;
+  const Runs runs = runs_of(a, slice);
+  const unsigned count = runs.total / static_cast<unsigned>(a.pairs);
+  const unsigned cta = blockIdx.x % a.ctas, worker = cta * kWarps + threadIdx.x / kWarp;
+  float* cta_sums = a.cta_sums + int64_t{slice} * a.ctas * kElements;
+  if (threadIdx.x < kWarp) {
+    const unsigned begin = runs.begin(worker);
+    if (begin % count != 0) {
+      Totals<TILES> sum = {};
+      const unsigned end = (begin / count + 1) * count;
+#pragma unroll
+      for (int i = 0; i < TILES * 8; ++i) (&sum[0][0][0])[i] = sums[0][i][threadIdx.x];
+      add_shared<TILES>(sums, runs, worker + 1, end, sum);
+      leave<TILES>(a, cta_sums + cta * kElements, sum);
+    }
+  }
+  if (open_pair < 0) return false;
+  const unsigned end = (open_pair + 1) * count;
+  add_shared<TILES>(sums, runs, worker + 1, end, total);
+  for (unsigned c = cta + 1; runs.begin(c * kWarps) < end; ++c) {
+    take<TILES>(a, cta_sums + c * kElements, total);
+  }
   return true;
 }
 
 // Adds one block of a pair to the totals.
 template <class Codec, int TILES>
 __device__ void multiply(const StreamArgs& a, const uint8_t* stage, const __half* x, int pitch,
-                         const float (&shift)[2][2], const float* sums, Totals<TILES>& total) {
+                         Totals<TILES>& c) {
   const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   typename Codec::Line line[2][2];
 #pragma unroll
@@ -247,7 +336,6 @@ __device__ void multiply(const StreamArgs& a, const uint8_t* stage, const __half
     line[s][0] = Codec::line(stage, s * kStrip + g, t);
     line[s][1] = Codec::line(stage, s * kStrip + g + 8, t);
   }
-  Totals<TILES> c = {};
 #pragma unroll
   for (int word = 0; word < 4; ++word) {
     uint4 b[TILES];
@@ -270,6 +358,13 @@ __device__ void multiply(const StreamArgs& a, const uint8_t* stage, const __half
       }
     }
   }
+}
+
+// total += scale · (block + shift · Σ x)
+template <class Codec, bool ZEROS, int TILES>
+__device__ void add_scaled(const StreamArgs& a, const uint8_t* stage, const float (&shift)[2][2],
+                           const float* sums, const Totals<TILES>& block, Totals<TILES>& total) {
+  const int lane = threadIdx.x % kWarp, g = lane / 4;
   const auto* scales = reinterpret_cast<const float*>(stage + kPair * Codec::kBlockBytes);
 #pragma unroll
   for (int s = 0; s < 2; ++s) {
@@ -278,8 +373,8 @@ __device__ void multiply(const StreamArgs& a, const uint8_t* stage, const __half
     for (int n = 0; n < TILES; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        float value = c[n][s][i];
-        if (sums != nullptr) {
+        float value = block[n][s][i];
+        if constexpr (ZEROS) {
           const int row = row_of_element(n, lane, i);
           value += shift[s][i / 2] * (row < a.rows ? sums[row] : 0.0f);
         }
@@ -294,78 +389,94 @@ __device__ inline void load_shifts(const StreamArgs& a, int pair, int block, flo
   const int g = threadIdx.x % kWarp / 4, group = block / a.blocks_per_scale;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const int row = pair * a.pair_rows + i / 2 * a.strip_step + g + i % 2 * 8;
-    const int64_t at = int64_t{min(row, a.outputs - 1)} * a.zero_stride + group;
+    const int row = min(pair * a.pair_rows + i / 2 * a.strip_step + g + i % 2 * 8, a.outputs - 1);
+    const int in_strip = row & (a.strip - 1);
+    const int64_t at = int64_t{row - in_strip} * a.zero_stride + group * a.strip + in_strip;
     shift[i / 2][i % 2] = 8.0f - static_cast<float>(a.zeros[at]);
   }
 }
 
-template <class Codec, int STAGES, int TILES, bool SWIGLU>
-__global__ void __launch_bounds__(kWarps* kWarp, 2) stream_matmul(StreamArgs a) {
+template <class Codec, int STAGES, int TILES, bool SWIGLU, bool ZEROS>
+__global__ void __launch_bounds__(kWarps* kWarp, 1) stream_matmul(StreamArgs a) {
   start_next();
   extern __shared__ __align__(128) uint8_t shared[];
-  using WarpRing = Ring<Codec, STAGES>;
+  using WarpRing = Ring<Codec>;
+  __shared__ SharedSums<TILES> shared_sums;
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   const int slice = blockIdx.x / a.ctas;
   const unsigned worker = blockIdx.x % a.ctas * kWarps + warp;
   const int first = slice_begin(a, slice), count = slice_begin(a, slice + 1) - first;
   const Runs runs = runs_of(a, slice);
-  const unsigned begin = runs.begin(worker), end = runs.begin(worker + 1);
+  const auto begin = static_cast<int>(runs.begin(worker));
+  int left = static_cast<int>(runs.begin(worker + 1)) - begin;
+  int pair = begin / count, block = begin % count;
 
-  WarpRing ring;
+  WarpRing ring{};
   ring.memory = shared + warp * STAGES * WarpRing::kStageBytes;
   ring.lane = lane;
-  ring.count = count;
   ring.first = first;
-  ring.left = end - begin;
-  ring.pair = static_cast<int>(begin) / count;
-  ring.block = static_cast<int>(begin) % count;
-  int pair = ring.pair, block = ring.block;
+  ring.count = count;
+  ring.pair = pair;
+  ring.block = block;
+  ring.left = left;
   ring.point(a);
 #pragma unroll
   for (int s = 0; s + 1 < STAGES; ++s) ring.fill(a, s);
-  ring.prefetch();
 
   auto* x = reinterpret_cast<__half*>(shared + kWarps * STAGES * WarpRing::kStageBytes);
   const int longest = (a.blocks + a.slices - 1) / a.slices, pitch = longest * kBlock + kPitchRest;
-  float* sums = a.zeros == nullptr ? nullptr : reinterpret_cast<float*>(x + a.rows * pitch);
+  float* sums = reinterpret_cast<float*>(x + a.rows * pitch);
   wait_for_earlier();
   stage_inputs<Codec>(a, first, count, x, pitch);
   __syncthreads();
-  if (sums != nullptr) {
+  if constexpr (ZEROS) {
     sum_inputs(a, x, pitch, count, sums);
     __syncthreads();
   }
 
   Totals<TILES> total = {};
-  bool whole = block == 0;
-  int stage = 0;
-  for (unsigned item = begin; item < end; ++item) {
+  bool starts = block == 0;
+  int open_pair = -1;
+  for (int stage = 0; left > 0; --left) {
     wait_copies<STAGES - 2>();
     __syncwarp();
     ring.fill(a, stage == 0 ? STAGES - 1 : stage - 1);
+    const uint8_t* codes = ring.memory + stage * WarpRing::kStageBytes;
     float shift[2][2] = {};
-    if (sums != nullptr) load_shifts(a, pair, first + block, shift);
-    multiply<Codec, TILES>(a, ring.memory + stage * WarpRing::kStageBytes, x + block * kBlock,
-                           pitch, shift, sums == nullptr ? nullptr : sums + block * a.rows, total);
+    if constexpr (ZEROS) load_shifts(a, pair, first + block, shift);
+    Totals<TILES> c = {};
+    multiply<Codec, TILES>(a, codes, x + block * kBlock, pitch, c);
+    add_scaled<Codec, ZEROS, TILES>(a, codes, shift, sums + block * a.rows, c, total);
     if (++stage == STAGES) stage = 0;
     const bool ends = ++block == count;
-    if (!ends && item + 1 < end) continue;
-    whole = whole && ends && a.slices == 1;
-    if (whole || combine<TILES>(a, slice, pair, lane, worker, total)) {
+    if (!ends) continue;
+    if (!starts) {
+      store_shared<TILES>(shared_sums[warp], total);
+    } else if (join_slices<TILES>(a, slice, pair, total)) {
       write_pair<TILES, SWIGLU>(a, pair, lane, total);
     }
-#pragma unroll
-    for (int i = 0; i < TILES * 8; ++i) (&total[0][0][0])[i] = 0;
+    clear(total);
     block = 0;
     ++pair;
-    whole = true;
+    starts = true;
+  }
+  if (block != 0) {  // the run ended inside a pair
+    if (starts) {
+      open_pair = pair;
+    } else {
+      store_shared<TILES>(shared_sums[warp], total);
+    }
+  }
+  __syncthreads();
+  if (join_workers<TILES>(a, slice, shared_sums, open_pair, total) &&
+      join_slices<TILES>(a, slice, open_pair, total)) {
+    write_pair<TILES, SWIGLU>(a, open_pair, lane, total);
   }
 }
 
-template <class Codec, int STAGES, int TILES, bool SWIGLU>
+template <class Codec, int STAGES, int TILES, bool SWIGLU, bool ZEROS>
 void run(cudaStream_t stream, const StreamArgs& args, size_t shared_bytes) {
-  const auto kernel = stream_matmul<Codec, STAGES, TILES, SWIGLU>;
+  const auto kernel = stream_matmul<Codec, STAGES, TILES, SWIGLU, ZEROS>;
   EXODE_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                         static_cast<int>(shared_bytes)));
   launch_chained(stream, kernel, static_cast<unsigned>(args.slices * args.ctas), kWarps * kWarp,
@@ -384,14 +495,15 @@ constexpr size_t kDeepFrom = size_t{160} << 10;  // shared memory of a block
 template <class Codec>
 Cut cut_of(int multiprocessors, size_t shared_max, int blocks, int rows) {
   Cut cut{};
-  cut.deep = shared_max >= kDeepFrom;
   cut.tiles = rows <= kRowTile ? 1 : rows <= 2 * kRowTile ? 2 : 4;
+  cut.deep = shared_max >= kDeepFrom && cut.tiles < 4;  // many rows of x take the room instead
   const int stages = cut.deep ? Codec::kDeep : Codec::kShallow;
-  cut.ring_bytes = static_cast<size_t>(kWarps * stages * Ring<Codec, 2>::kStageBytes);
+  cut.ring_bytes = static_cast<size_t>(kWarps * stages * Ring<Codec>::kStageBytes);
   const auto rows_max = static_cast<size_t>(cut.tiles * kRowTile);
   const size_t row_rest = kPitchRest * sizeof(__half);
   const size_t per_block = rows_max * (kBlock * sizeof(__half) + sizeof(float));
-  const size_t left = shared_max - cut.ring_bytes - rows_max * row_rest;
+  const size_t sums = sizeof(float) * static_cast<size_t>(kWarps * cut.tiles * 8 * kWarp);
+  const size_t left = shared_max - sums - cut.ring_bytes - rows_max * row_rest;
   const auto longest = static_cast<int>(left / per_block);
   cut.slices = (blocks + longest - 1) / longest;
   EXODE_CHECK(cut.slices <= kWarp, "matmul: too many inputs for the shared memory of this device");
@@ -408,14 +520,19 @@ struct Problem {
   int pairs() const {
     return swiglu ? (w.rows / 2 + kStrip - 1) / kStrip : (w.rows + kPair - 1) / kPair;
   }
+  Problem rows(int first, int count) const {
+    return {x.slice_rows(first, count), w, out.slice_rows(first, count), swiglu};
+  }
 };
 
-size_t piece_floats(const Problem& p, const Cut& cut) {
-  const auto pieces = static_cast<size_t>(p.pairs() + cut.ctas * kWarps);
-  return static_cast<size_t>(cut.slices) * pieces * static_cast<size_t>(cut.tiles * 8 * kWarp);
+// Words of the exchange that a cut needs.
+size_t exchange_words(const Problem& p, const Cut& cut) {
+  const int sums = cut.ctas + (cut.slices > 1 ? p.pairs() : 0);
+  return static_cast<size_t>(cut.slices) * static_cast<size_t>(sums) *
+         static_cast<size_t>(cut.tiles * 8 * kWarp);
 }
 
-StreamArgs args_of(const Problem& p, const Cut& cut, const Stream& stream, Scratch scratch) {
+StreamArgs args_of(const Problem& p, const Cut& cut, const Stream& stream) {
   StreamArgs a{};
   a.codes = reinterpret_cast<const uint8_t*>(p.w.codes.data);
   a.scales = p.w.scales.row<float>(0);
@@ -423,6 +540,7 @@ StreamArgs args_of(const Problem& p, const Cut& cut, const Stream& stream, Scrat
   a.row_bytes = p.w.codes.row_stride;
   a.scale_stride = p.w.scales.row_stride;
   a.zero_stride = p.w.zeros.row_stride;
+  a.strip = p.w.strip;
   a.outputs = p.w.rows;
   a.blocks = p.blocks();
   a.blocks_per_scale = p.w.group / kBlock;
@@ -435,69 +553,75 @@ StreamArgs args_of(const Problem& p, const Cut& cut, const Stream& stream, Scrat
   a.x = rows_of(p.x);
   a.out = rows_of(p.out);
   a.rows = p.x.rows();
-  a.pieces = reinterpret_cast<float*>(scratch.data());
-  a.arrived = stream.counters().data();
-  EXODE_CHECK(static_cast<size_t>(a.pairs) <= stream.counters().size() &&
+  a.cta_sums = stream.exchange().data();
+  a.slice_sums = a.cta_sums + int64_t{cut.tiles} * 8 * kWarp * a.slices * a.ctas;
+  EXODE_CHECK(exchange_words(p, cut) <= stream.exchange().size() &&
                   int64_t{a.pairs} * a.blocks * a.ctas * kWarps < (int64_t{1} << 32),
               "matmul: more outputs than a streamed kernel counts");
   return a;
 }
 
-template <class Codec, int STAGES, bool SWIGLU>
+template <class Codec, int STAGES, bool SWIGLU, bool ZEROS>
 void run_tiles(cudaStream_t stream, const StreamArgs& a, const Cut& cut) {
   const auto longest = static_cast<size_t>((a.blocks + a.slices - 1) / a.slices);
   const size_t row_bytes = (longest * kBlock + kPitchRest) * sizeof(__half);
-  const size_t sum_bytes = a.zeros == nullptr ? 0 : longest * sizeof(float);
+  const size_t sum_bytes = ZEROS ? longest * sizeof(float) : 0;
   const size_t shared = cut.ring_bytes + static_cast<size_t>(a.rows) * (row_bytes + sum_bytes);
-  if (cut.tiles == 1) return run<Codec, STAGES, 1, SWIGLU>(stream, a, shared);
-  if (cut.tiles == 2) return run<Codec, STAGES, 2, SWIGLU>(stream, a, shared);
-  run<Codec, STAGES, 4, SWIGLU>(stream, a, shared);
+  if (cut.tiles == 1) return run<Codec, STAGES, 1, SWIGLU, ZEROS>(stream, a, shared);
+  if (cut.tiles == 2) return run<Codec, STAGES, 2, SWIGLU, ZEROS>(stream, a, shared);
+  if constexpr (STAGES == Codec::kShallow) run<Codec, STAGES, 4, SWIGLU, ZEROS>(stream, a, shared);
+}
+
+template <class Codec, int STAGES, bool SWIGLU>
+void run_zeros(cudaStream_t stream, const StreamArgs& a, const Cut& cut) {
+  if constexpr (Codec::kHasZeros) {
+    if (a.zeros != nullptr) return run_tiles<Codec, STAGES, SWIGLU, true>(stream, a, cut);
+  }
+  run_tiles<Codec, STAGES, SWIGLU, false>(stream, a, cut);
+}
+
+template <class Codec, int STAGES>
+void run_stages(cudaStream_t stream, const StreamArgs& a, const Cut& cut, bool swiglu) {
+  if (swiglu) return run_zeros<Codec, STAGES, true>(stream, a, cut);
+  run_zeros<Codec, STAGES, false>(stream, a, cut);
 }
 
 template <class Codec>
-void run_problem(Stream& stream, const Problem& p, Scratch scratch) {
+void run_problem(Stream& stream, const Problem& p) {
   int device = 0, multiprocessors = 0, shared_max = 0;
   EXODE_CUDA_CHECK(cudaGetDevice(&device));
   EXODE_CUDA_CHECK(
       cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
   EXODE_CUDA_CHECK(
       cudaDeviceGetAttribute(&shared_max, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
-  const Cut cut =
-      cut_of<Codec>(multiprocessors, static_cast<size_t>(shared_max), p.blocks(), p.x.rows());
-  const StreamArgs a = args_of(p, cut, stream, scratch);
-  const cudaStream_t s = native(stream);
-  if (cut.deep) {
-    if (p.swiglu) return run_tiles<Codec, Codec::kDeep, true>(s, a, cut);
-    return run_tiles<Codec, Codec::kDeep, false>(s, a, cut);
+  const auto cut_rows = [&](int rows) {
+    return cut_of<Codec>(multiprocessors, static_cast<size_t>(shared_max), p.blocks(), rows);
+  };
+  int most = kPassRows;  // rows of a pass: what the exchange has room for
+  while (most > kRowTile && exchange_words(p, cut_rows(most)) > stream.exchange().size()) most /= 2;
+  for (int first = 0; first < p.x.rows(); first += most) {
+    const Problem pass = p.rows(first, std::min(most, p.x.rows() - first));
+    const Cut cut = cut_rows(pass.x.rows());
+    const StreamArgs a = args_of(pass, cut, stream);
+    if (cut.deep) {
+      run_stages<Codec, Codec::kDeep>(native(stream), a, cut, p.swiglu);
+    } else {
+      run_stages<Codec, Codec::kShallow>(native(stream), a, cut, p.swiglu);
+    }
   }
-  if (p.swiglu) return run_tiles<Codec, Codec::kShallow, true>(s, a, cut);
-  run_tiles<Codec, Codec::kShallow, false>(s, a, cut);
-}
-
-size_t scratch_of(const DeviceCaps& caps, const Problem& p) {
-  const Cut cut =
-      cut_of<Int4Codec>(caps.multiprocessors, static_cast<size_t>(caps.shared_bytes_per_block),
-                        p.blocks(), p.x.rows());
-  return piece_floats(p, cut) * sizeof(float);
 }
 
 }  // namespace
 
-bool streams(const WeightView& w, int32_t rows) {
-  return rows <= kStreamRowsMax && w.layout == WeightLayout::kInt4Group && w.group % kBlock == 0;
+bool streams(const WeightView& w) {
+  return w.layout == WeightLayout::kInt4Group && w.group % kBlock == 0;
 }
 
-size_t stream_scratch_bytes(const DeviceCaps& caps, const ops::MatMul& op) {
-  return scratch_of(caps, {op.x, op.w, op.out, false});
+void stream_launch(Stream& stream, const ops::MatMul& op) {
+  run_problem<Int4Codec>(stream, {op.x, op.w, op.out, false});
 }
-size_t stream_scratch_bytes(const DeviceCaps& caps, const ops::MatMulSwiGlu& op) {
-  return scratch_of(caps, {op.x, op.w, op.out, true});
-}
-void stream_launch(Stream& stream, const ops::MatMul& op, Scratch scratch) {
-  run_problem<Int4Codec>(stream, {op.x, op.w, op.out, false}, scratch);
-}
-void stream_launch(Stream& stream, const ops::MatMulSwiGlu& op, Scratch scratch) {
-  run_problem<Int4Codec>(stream, {op.x, op.w, op.out, true}, scratch);
+void stream_launch(Stream& stream, const ops::MatMulSwiGlu& op) {
+  run_problem<Int4Codec>(stream, {op.x, op.w, op.out, true});
 }
 
 }  // namespace exode::cuda

@@ -46,13 +46,20 @@ __device__ uint32_t masked_halves(uint32_t word) {  // (word & MASK) | exponent 
 // kInt4Group: nibbles p and p + 4 of a word become one half2 of code − 8 without moving bits.
 struct Int4Codec {
   static constexpr int kBlockBytes = 64;
-  static constexpr int kDeep = 5, kShallow = 3;  // stages of a ring, by the shared memory there is
+  static constexpr bool kHasZeros = true;
+  static constexpr int kDeep = 4, kShallow = 2;  // stages of a ring, by the shared memory there is
   struct Line {                                  // one lane's share of a weight row and block
     uint32_t word[4];
   };
-  // Input of a block that is element e of the permuted block's 16-byte chunk `chunk`.
-  __device__ static int input(int chunk, int e) {
-    return 16 * (e % 2 * 4 + e / 2) + chunk % 4 * 4 + chunk / 4;
+  // Staging task `task` of a block of x takes eight inputs: four from input(task, 0), four from
+  // input(task, 1).
+  __device__ static int input(int task, int h) { return 16 * (task % 4 + 4 * h) + task / 4 * 4; }
+  __device__ static void store(__half* block, int task, float4 a, float4 b) {
+    auto* to = reinterpret_cast<__half2*>(block + task / 4 * 8 + task % 4 * 2);
+    to[0] = finite_halves(a.x, b.x);
+    to[16] = finite_halves(a.y, b.y);
+    to[32] = finite_halves(a.z, b.z);
+    to[48] = finite_halves(a.w, b.w);
   }
   // Offset of 16-byte chunk `chunk` of row `row` in a stage.
   __device__ static int offset(int row, int chunk) { return row * kBlockBytes + chunk * 16; }

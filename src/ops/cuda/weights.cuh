@@ -95,7 +95,7 @@ struct Int4Weight {
   const float* scales;
   const uint8_t* zeros;
   int64_t stride, scale_stride, zero_stride;
-  int cols, group, groups;
+  int cols, group, groups, strip;
   explicit Int4Weight(const WeightView& w)
       : codes(reinterpret_cast<const uint8_t*>(w.codes.data)),
         scales(w.scales.row<float>(0)),
@@ -105,7 +105,8 @@ struct Int4Weight {
         zero_stride(w.zeros.row_stride),
         cols(w.cols),
         group(w.group),
-        groups(w.scales.cols()) {}
+        groups(w.scales.cols()),
+        strip(w.strip) {}
 
   __device__ static int input(int unit, int lane, int j) {
     return unit * kUnit + lane / 16 * kInt4Block + j * 16 + lane % 16;
@@ -117,14 +118,17 @@ struct Int4Weight {
       for (int j = 0; j < kPerLane; ++j) v[j] = 0;
       return;
     }
+    const int64_t in_strip = row & (strip - 1), top = row - in_strip;
+    const int64_t block = (first / kInt4Block * strip + in_strip) * (kInt4Block / 2);
     const uint32_t word =
-        *reinterpret_cast<const uint32_t*>(codes + row * stride + first / 2 + lane % 16 * 4);
+        *reinterpret_cast<const uint32_t*>(codes + top * stride + block + lane % 16 * 4);
 #pragma unroll
     for (int j = 0; j < kPerLane; ++j) {
       const int g = min((first + j * 16) / group, groups - 1);
-      const int zero = zeros == nullptr ? 8 : zeros[row * zero_stride + g];
+      const int64_t at = g * strip + in_strip;
+      const int zero = zeros == nullptr ? 8 : zeros[top * zero_stride + at];
       v[j] = static_cast<float>(static_cast<int>(word >> (4 * j) & 15u) - zero) *
-             scales[row * scale_stride + g];
+             scales[top * scale_stride + at];
     }
   }
 };
