@@ -6,6 +6,20 @@
 #include "ops/weights.h"
 
 namespace exode::ops {
+namespace {
+
+void validate_shared(const MoeExperts& op) {
+  const SharedExpert& s = op.shared;
+  if (s.empty()) return;
+  validate_weight("moe_experts: shared gate_up", s.gate_up);
+  validate_weight("moe_experts: shared down", s.down);
+  require_activation("moe_experts: gate_logit", s.gate_logit, op.x.rows(), 1);
+  EXODE_CHECK(s.gate_up.cols == op.x.cols() && s.down.rows == op.x.cols() &&
+                  s.gate_up.rows == 2 * s.down.cols,
+              "moe_experts: the shared expert does not match the hidden and inner widths");
+}
+
+}  // namespace
 
 void validate(const MoeRoute& op) {
   const int32_t rows = op.logits.rows(), top_k = op.ids.cols();
@@ -35,6 +49,7 @@ void validate(const MoeExperts& op) {
     EXODE_CHECK(w->layout != WeightLayout::kFp8Block || w->rows / op.experts % w->group == 0,
                 "moe_experts: an expert must be whole fp8 blocks");
   }
+  validate_shared(op);
 }
 
 Cost cost(const MoeRoute& op) {
@@ -47,8 +62,13 @@ Cost cost(const MoeExperts& op) {
   const uint64_t touched = static_cast<uint64_t>(std::min<int64_t>(pairs, op.experts));
   const uint64_t expert =
       (weight_bytes(op.gate_up) + weight_bytes(op.down)) / static_cast<uint64_t>(op.experts);
-  return {touched * expert + tensor_bytes(op.x) + tensor_bytes(op.out),
-          6 * product(pairs, op.x.cols(), op.down.cols)};
+  Cost total{touched * expert + tensor_bytes(op.x) + tensor_bytes(op.out),
+             6 * product(pairs, op.x.cols(), op.down.cols)};
+  if (!op.shared.empty()) {
+    total.bytes += weight_bytes(op.shared.gate_up) + weight_bytes(op.shared.down);
+    total.flops += 6 * product(op.x.rows(), op.x.cols(), op.shared.down.cols);
+  }
+  return total;
 }
 
 }  // namespace exode::ops

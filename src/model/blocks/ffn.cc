@@ -49,36 +49,41 @@ void run_mlp(Exec& x, const MlpWeights& w, ConstTensorView h, TensorView out) {
 
 Result<MoeWeights> load_moe(WeightLoader& loader, const MoeConfig& c, const std::string& prefix) {
   MoeWeights w;
-  EXODE_ASSIGN(w.router, loader.linear(prefix + ".gate", c.experts, c.hidden));
-  EXODE_TRY(load_experts(loader, c, prefix, w));
+  std::vector<RowRange> router{{prefix + ".gate", 0, c.experts, c.experts}};
   if (c.shared_inner > 0) {
+    router.push_back({prefix + ".shared_expert_gate", 0, 1, 1});
     EXODE_ASSIGN(w.shared, load_mlp(loader, c.hidden, c.shared_inner, prefix + ".shared_expert"));
-    EXODE_ASSIGN(w.shared_gate, loader.linear(prefix + ".shared_expert_gate", 1, c.hidden));
   }
+  EXODE_ASSIGN(w.router, loader.stacked(router, c.hidden));
+  EXODE_TRY(load_experts(loader, c, prefix, w));
   return w;
 }
 
 void run_moe(Exec& x, const MoeConfig& c, const MoeWeights& w, ConstTensorView h, TensorView out) {
   const auto scope = x.scope();
   const int32_t rows = h.rows();
-  const TensorView logits = x.temp(h.dtype, rows, c.experts);
+  const TensorView logits = x.temp(h.dtype, rows, w.router.rows);
   const TensorView ids = x.temp(DType::kI32, rows, c.top_k);
   const TensorView weights = x.temp(DType::kF32, rows, c.top_k);
   x(ops::MatMul{.x = h, .w = w.router, .out = logits});
-  x(ops::MoeRoute{.logits = logits, .ids = ids, .weights = weights, .normalize = c.normalize});
+  x(ops::MoeRoute{.logits = logits.slice_cols(0, c.experts),
+                  .ids = ids,
+                  .weights = weights,
+                  .normalize = c.normalize});
+  ops::SharedExpert shared;
+  if (c.shared_inner > 0) {
+    shared = {.gate_up = w.shared.gate_up,
+              .down = w.shared.down,
+              .gate_logit = logits.slice_cols(c.experts, 1)};
+  }
   x(ops::MoeExperts{.x = h,
                     .ids = ids,
                     .weights = weights,
                     .gate_up = w.gate_up,
                     .down = w.down,
+                    .shared = shared,
                     .experts = c.experts,
                     .out = out});
-  if (c.shared_inner == 0) return;
-  const TensorView shared = x.temp(h.dtype, rows, c.hidden);
-  const TensorView gate = x.temp(h.dtype, rows, 1);
-  run_mlp(x, w.shared, h, shared);
-  x(ops::MatMul{.x = h, .w = w.shared_gate, .out = gate});
-  x(ops::AddGated{.out = out, .x = shared, .gate_logit = gate});
 }
 
 }  // namespace exode

@@ -25,10 +25,9 @@ struct MoeConfig {
 };
 
 struct MoeWeights {
-  WeightView router;         // [experts, hidden]
+  WeightView router;         // [experts, hidden], and a row for the gate of the shared expert
   WeightView gate_up, down;  // expert stacks, see ops/moe.h
   MlpWeights shared;         // empty when shared_inner is 0
-  WeightView shared_gate;    // [1, hidden]
 };
 
 // Accepts fused 3-D expert tensors and one module per expert (every quantised export).

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "ops/cpu/cpu.h"
 #include "ops/cpu/matmul_kernel.h"
+#include "ops/shared_expert.h"
 
 namespace exode::cpu {
 namespace {
@@ -135,11 +136,28 @@ struct Experts {
   }
 };
 
+size_t shared_scratch_bytes(const DeviceCaps& caps, const ops::MoeExperts& op) {
+  if (op.shared.empty()) return 0;
+  const ops::SharedExpertOps shared = ops::shared_expert_ops(op, nullptr);
+  return ops::shared_expert_bytes(op) +
+         std::max(scratch_bytes(caps, shared.gate_up), scratch_bytes(caps, shared.down));
+}
+
+void add_shared(Stream& stream, const ops::MoeExperts& op, Scratch scratch) {
+  const ops::SharedExpertOps shared = ops::shared_expert_ops(op, scratch.data());
+  const Scratch rest = scratch.subspan(ops::shared_expert_bytes(op));
+  launch(stream, shared.gate_up, rest);
+  launch(stream, shared.down, rest);
+  launch(stream, shared.add, {});
+}
+
 }  // namespace
 
 size_t scratch_bytes(const DeviceCaps& caps, const ops::MoeExperts& op) {
   const Layout l(op, caps.multiprocessors);
-  return l.floats * sizeof(float) + l.ints * sizeof(int32_t);
+  // The shared expert runs after the others and takes their place.
+  return std::max(l.floats * sizeof(float) + l.ints * sizeof(int32_t),
+                  shared_scratch_bytes(caps, op));
 }
 
 void launch(Stream&, const ops::MoeRoute& op, Scratch) {
@@ -177,6 +195,7 @@ void launch(Stream& stream, const ops::MoeExperts& op, Scratch scratch) {
   experts.gather();
   for (int32_t e = 0; e < op.experts; ++e) experts.run(e);
   experts.combine();
+  if (!op.shared.empty()) add_shared(stream, op, scratch);
 }
 
 }  // namespace exode::cpu

@@ -1,58 +1,83 @@
-// Mixture of experts: a warp per output of each (row, expert) pair; rows never see each other.
+// Routing, and exact experts: a warp per output of each (row, expert) pair.
+#include <algorithm>
+
+#include "ops/cuda/launch.cuh"
 #include "ops/cuda/weights.cuh"
+#include "ops/shared_expert.h"
 
 namespace exode::cuda {
 namespace {
 
 constexpr int kWarps = 8;
-constexpr int kTopKMax = 64;
+constexpr int kRouteThreads = 128;
 
-// One warp per row: top_k rounds of arg-max, ties to the lower id.
-__global__ void moe_route(ConstRows logits, int32_t* ids, float* weights, int experts, int top_k,
-                          bool normalize, int rows) {
-  const int row = (blockIdx.x * blockDim.x + threadIdx.x) / kWarp, lane = threadIdx.x % kWarp;
+// Logits as integers in the same order, above 0; NaN is the smallest.
+__device__ inline unsigned ordered(float x) {
+  const unsigned bits = __float_as_uint(x);
+  if (isnan(x)) return 1;
+  return (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+__device__ inline float unordered(unsigned key) {
+  return __uint_as_float((key & 0x80000000u) != 0 ? key & 0x7fffffffu : ~key);
+}
+
+// One warp per row, VALUES logits per lane: top_k rounds of arg-max, ties to the lower id.
+template <int VALUES>
+__global__ void __launch_bounds__(kRouteThreads)
+    moe_route(ConstRows logits, int32_t* ids, float* weights, int experts, int top_k,
+              bool normalize, int rows) {
+  start_next();
+  const int row = (blockIdx.x * kRouteThreads + threadIdx.x) / kWarp, lane = threadIdx.x % kWarp;
+  wait_for_earlier();
   if (row >= rows) return;
   const float* in = logits.row(row);
   int32_t* chosen = ids + int64_t{row} * top_k;
   float* out = weights + int64_t{row} * top_k;
-  float last = INFINITY, peak = 0;
-  int last_id = -1;
+  unsigned key[VALUES];  // 0: taken, or no expert
+#pragma unroll
+  for (int i = 0; i < VALUES; ++i) {
+    const int e = i * kWarp + lane;
+    key[i] = e < experts ? ordered(in[e]) : 0;
+  }
+  float peak = 0, sum = 0, rest = 0;
   for (int j = 0; j < top_k; ++j) {
-    float best = -INFINITY;
-    int best_id = experts;
-    for (int e = lane; e < experts; e += kWarp) {
-      const bool taken = in[e] > last || (in[e] == last && e <= last_id);
-      if (!taken && (in[e] > best || best_id == experts)) {
-        best = in[e];
-        best_id = e;
-      }
+    unsigned best = 0;
+#pragma unroll
+    for (int i = 0; i < VALUES; ++i) best = max(best, key[i]);
+    const unsigned most = __reduce_max_sync(kAll, best);
+    unsigned id = ~0u;
+#pragma unroll
+    for (int i = VALUES - 1; i >= 0; --i) {
+      if (key[i] == most) id = i * kWarp + lane;
     }
-    for (int offset = kWarp / 2; offset > 0; offset /= 2) {
-      const float other = __shfl_xor_sync(kAll, best, offset);
-      const int other_id = __shfl_xor_sync(kAll, best_id, offset);
-      if (other > best || (other == best && other_id < best_id)) {
-        best = other;
-        best_id = other_id;
-      }
+    id = __reduce_min_sync(kAll, id);
+#pragma unroll
+    for (int i = 0; i < VALUES; ++i) {
+      if (i * kWarp + lane == id) key[i] = 0;
     }
-    last = best;
-    last_id = best_id;
-    if (j == 0) peak = best;
+    const float value = unordered(most);
+    if (j == 0) peak = value;
+    const float mass = expf(value - peak);
+    sum += mass;
     if (lane == 0) {
-      chosen[j] = best_id;
-      out[j] = expf(best - peak);
+      chosen[j] = static_cast<int32_t>(id);
+      out[j] = mass;
     }
   }
-  __syncwarp();
-  float sum = 0;
-  if (normalize) {
-    for (int j = 0; j < top_k; ++j) sum += out[j];
-  } else {
-    for (int e = lane; e < experts; e += kWarp) sum += expf(in[e] - peak);
-    sum = warp_sum(sum);
+  if (!normalize) {
+    for (int e = lane; e < experts; e += kWarp) rest += expf(in[e] - peak);
+    sum = warp_sum(rest);
   }
   __syncwarp();
   for (int j = lane; j < top_k; j += kWarp) out[j] /= sum;
+}
+
+template <int VALUES>
+void run_route(Stream& stream, const ops::MoeRoute& op) {
+  launch_chained(native(stream), moe_route<VALUES>,
+                 blocks_for(int64_t{op.logits.rows()} * kWarp, kRouteThreads), kRouteThreads, 0,
+                 rows_of(op.logits), op.ids.row<int32_t>(0), op.weights.row<float>(0),
+                 op.logits.cols(), op.ids.cols(), op.normalize, op.logits.rows());
 }
 
 // act[pair, i] = silu(gate_i x) · up_i x
@@ -86,18 +111,20 @@ __global__ void expert_down(Weight w, const float* act, const int32_t* ids, cons
 
 }  // namespace
 
-size_t scratch_bytes(const DeviceCaps&, const ops::MoeExperts& op) {
-  return sizeof(float) * static_cast<size_t>(op.x.rows()) * static_cast<size_t>(op.ids.cols()) *
-         static_cast<size_t>(op.down.cols);
+size_t scratch_bytes(const DeviceCaps& caps, const ops::MoeExperts& op) {
+  size_t bytes = sizeof(float) * static_cast<size_t>(op.x.rows()) *
+                 static_cast<size_t>(op.ids.cols()) * static_cast<size_t>(op.down.cols);
+  if (op.shared.empty()) return bytes;
+  // The shared expert runs after the others and takes their place.
+  const ops::SharedExpertOps shared = ops::shared_expert_ops(op, nullptr);
+  return std::max(bytes, ops::shared_expert_bytes(op) + scratch_bytes(caps, shared.gate_up));
 }
 
 void launch(Stream& stream, const ops::MoeRoute& op, Scratch) {
-  EXODE_CHECK(op.ids.cols() <= kTopKMax, "more than 64 experts per token are not built");
-  const int rows = op.logits.rows();
-  moe_route<<<blocks_for(int64_t{rows} * kWarp, 128), 128, 0, native(stream)>>>(
-      rows_of(op.logits), op.ids.row<int32_t>(0), op.weights.row<float>(0), op.logits.cols(),
-      op.ids.cols(), op.normalize, rows);
-  launched();
+  const int experts = op.logits.cols();
+  if (experts <= 8 * kWarp) return run_route<8>(stream, op);
+  EXODE_CHECK(experts <= 64 * kWarp, "more than 2048 experts are not built");
+  run_route<64>(stream, op);
 }
 
 void launch(Stream& stream, const ops::MoeExperts& op, Scratch scratch) {
@@ -116,6 +143,11 @@ void launch(Stream& stream, const ops::MoeExperts& op, Scratch scratch) {
                                                              top_k, inner, rows_of(op.out), hidden);
     launched();
   });
+  if (op.shared.empty()) return;
+  const ops::SharedExpertOps shared = ops::shared_expert_ops(op, scratch.data());
+  launch(stream, shared.gate_up, scratch.subspan(ops::shared_expert_bytes(op)));
+  launch(stream, shared.down, {});
+  launch(stream, shared.add, {});
 }
 
 }  // namespace exode::cuda

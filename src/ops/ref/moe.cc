@@ -6,6 +6,7 @@
 
 #include "ops/ref/access.h"
 #include "ops/ref/ref.h"
+#include "ops/shared_expert.h"
 
 namespace exode::ref {
 
@@ -30,7 +31,7 @@ void launch(Stream&, const ops::MoeRoute& op, Scratch) {
   }
 }
 
-void launch(Stream&, const ops::MoeExperts& op, Scratch) {
+void launch(Stream& stream, const ops::MoeExperts& op, Scratch) {
   const int32_t hidden = op.x.cols(), inner = op.down.cols;
   for (int32_t r = 0; r < op.x.rows(); ++r) {
     std::vector<double> out(static_cast<size_t>(hidden));
@@ -55,6 +56,12 @@ void launch(Stream&, const ops::MoeExperts& op, Scratch) {
     }
     for (int32_t n = 0; n < hidden; ++n) store(op.out, r, n, out[static_cast<size_t>(n)]);
   }
+  if (op.shared.empty()) return;
+  std::vector<std::byte> memory(ops::shared_expert_bytes(op));
+  const ops::SharedExpertOps shared = ops::shared_expert_ops(op, memory.data());
+  launch(stream, shared.gate_up, {});
+  launch(stream, shared.down, {});
+  launch(stream, shared.add, {});
 }
 
 }  // namespace exode::ref
