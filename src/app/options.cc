@@ -31,6 +31,9 @@ void add_engine_options(CLI::App& command, EngineOptions& o) {
       ->capture_default_str();
   command.add_option("--memory-limit", o.memory_limit,
                      "Memory the plan may use, for example 24GiB");
+  command.add_flag("--eager", o.eager, "Run every step directly instead of replaying records");
+  command.add_flag("--self-test", o.self_test,
+                   "At the start, compare recorded steps with direct ones bit for bit");
   command.add_option("--kv-memory", o.kv_memory, "Memory of the KV cache, for example 2GiB");
 }
 
@@ -97,6 +100,11 @@ Result<EngineConfig> make_engine_config(const EngineOptions& o) {
   c.max_num_seqs = o.max_num_seqs;
   c.max_num_batched_tokens = o.max_num_batched_tokens;
   c.queue_max = o.queue_max;
+  if (o.eager && o.self_test) {
+    return invalid("--self-test compares recorded steps, which --eager switches off");
+  }
+  c.eager = o.eager;
+  c.self_test = o.self_test;
   EXODE_ASSIGN(c.memory_limit, parse_bytes(o.memory_limit));
   EXODE_ASSIGN(c.kv_memory, parse_bytes(o.kv_memory));
   return c;

@@ -16,6 +16,7 @@ struct EngineOptions {
   std::string memory_limit, kv_memory;  // "24GiB", "800MB", plain bytes
   int32_t threads = 0, max_model_len = 0, max_num_seqs = 8, max_num_batched_tokens = 512;
   int32_t queue_max = 256;
+  bool eager = false, self_test = false;
 };
 
 void add_engine_options(CLI::App& command, EngineOptions& options);

@@ -72,6 +72,7 @@ std::string startup_report(const EngineFacts& f, const std::string& model) {
     total += line.bytes;
   }
   out += fmt::format("  {:<18}{:>12}\n", "total", human_bytes(total));
+  if (!f.self_test.empty()) out += fmt::format("self-test  {}\n", f.self_test);
   out += fmt::format("loaded in {:.2f} s\n", f.load_seconds);
   return out;
 }

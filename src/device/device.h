@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -76,6 +77,13 @@ class Stream {
   std::span<float> exchange_;
 };
 
+// A recorded step: the same launches with the same arguments, whenever it is replayed.
+class StepGraph {
+ public:
+  virtual ~StepGraph() = default;
+  virtual void replay() = 0;  // in stream order; returns at once
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -90,6 +98,17 @@ class Device {
   virtual void copy_in(std::span<std::byte> device, std::span<const std::byte> host) = 0;
   virtual void copy_out(std::span<std::byte> host, std::span<const std::byte> device) = 0;
   virtual void synchronize() = 0;
+
+  // Host memory for the copies that run in stream order beside the host: it must not be changed
+  // (or read) before a later ticket has passed.
+  virtual Result<Buffer> allocate_host(size_t bytes, std::string_view purpose) = 0;
+  virtual void copy_in_async(std::span<std::byte> device, std::span<const std::byte> host) = 0;
+  virtual void copy_out_async(std::span<std::byte> host, std::span<const std::byte> device) = 0;
+  // A place in the stream, and a wait until everything before it is done. The last two count.
+  virtual int64_t ticket() = 0;
+  virtual void wait(int64_t ticket) = 0;
+  // Records what `body` launches, without running it. On the CPU a replay calls `body`.
+  virtual std::unique_ptr<StepGraph> record(std::function<void()> body) = 0;
 };
 
 struct DeviceOptions {

@@ -35,6 +35,8 @@ struct EngineConfig {
   size_t memory_limit = 0;               // bytes the plan may use; 0 = 80 % of the device
   size_t kv_memory = 0;     // bytes of KV; 0 = max_num_seqs full contexts, at most 8 GiB
   int32_t vocab_limit = 0;  // ids below it may be drawn (the tokenizer's size); 0 = all
+  bool eager = false;       // never replay recorded steps
+  bool self_test = false;   // at the start, compare every recorded step with the direct one
   bool evaluation = false;  // plan for evaluate(), which needs logits of many rows
   std::function<void(uint64_t done, uint64_t total)> progress;  // bytes while loading
 };
@@ -72,6 +74,7 @@ struct EngineFacts {
   int32_t state_slots = 0;
   std::vector<PlanLine> plan;  // every line of the memory plan
   std::vector<std::pair<std::string, int32_t>> weight_formats;
+  std::string self_test;  // what it compared; empty = it did not run
   double load_seconds = 0;
   uint64_t weight_file_bytes = 0;
 };

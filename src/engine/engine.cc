@@ -72,12 +72,10 @@ void EngineLoop::stop() {
   if (thread_.joinable()) thread_.join();
   take_arrivals();
   for (auto& s : waiting_) finish(*s, FinishReason::kCancelled, {});
-  for (auto& s : running_) {
-    finish(*s, FinishReason::kCancelled, {});
-    release(*s);
-  }
+  while (!in_flight_.empty()) collect_step();
+  for (auto& s : running_) finish(*s, FinishReason::kCancelled, {});
+  remove_finished();
   waiting_.clear();
-  running_.clear();
 }
 
 Status EngineLoop::check(const Request& request) const {
@@ -165,12 +163,10 @@ void EngineLoop::drop_cancelled() {
     if (cancelled(s)) finish(*s, FinishReason::kCancelled, {});
   }
   for (auto& s : running_) {
-    if (!cancelled(s)) continue;
-    finish(*s, FinishReason::kCancelled, {});
-    release(*s);
+    if (cancelled(s) && !s->finished()) finish(*s, FinishReason::kCancelled, {});
   }
   const size_t removed = std::erase_if(waiting_, cancelled);
-  std::erase_if(running_, cancelled);
+  remove_finished();
   const std::lock_guard lock(mutex_);
   queued_ -= static_cast<int32_t>(removed);
 }
@@ -209,19 +205,57 @@ void EngineLoop::release(Sequence& s) {
   s.slot = {};
 }
 
+// Penalties need the counts of every token drawn so far.
+bool EngineLoop::must_collect_first() const {
+  return std::any_of(running_.begin(), running_.end(),
+                     [](const auto& s) { return s->uses_history && s->drawn >= 0; });
+}
+
 void EngineLoop::run_step() {
-  const std::vector<Slice> slices = schedule_step(running_, config_.max_num_batched_tokens);
-  EXODE_CHECK(!slices.empty(), "sequences are running but no row was scheduled");
-  const std::span<const TokenId> drawn = stepper_.step(slices);
-  for (size_t i = 0; i < slices.size(); ++i) {
-    Sequence& s = *slices[i].sequence;
+  if (must_collect_first()) collect_step();
+  std::vector<Slice> slices = schedule_step(running_, config_.max_num_batched_tokens);
+  EXODE_CHECK(!slices.empty() || !in_flight_.empty() || running_.empty(),
+              "sequences are running but no row was scheduled");
+  const bool idle = slices.empty();
+  if (!idle) submit_step(std::move(slices));
+  const size_t ahead = idle ? 0 : static_cast<size_t>(stepper_.ahead());
+  while (in_flight_.size() > ahead) collect_step();
+}
+
+void EngineLoop::submit_step(std::vector<Slice> slices) {
+  stepper_.submit(slices);
+  int32_t samples = 0;
+  for (const Slice& slice : slices) {
+    Sequence& s = *slice.sequence;
     local_.prompt_tokens +=
-        static_cast<uint64_t>(std::clamp(s.prompt_count - slices[i].first, 0, slices[i].count));
-    s.computed += slices[i].count;
-    if (slices[i].samples) accept(slices[i], drawn[i]);
+        static_cast<uint64_t>(std::clamp(s.prompt_count - slice.first, 0, slice.count));
+    s.computed += slice.count;
+    ++s.in_flight;
+    s.drawn = slice.samples ? samples++ : -1;
   }
   ++local_.steps;
-  std::erase_if(running_, [](const auto& s) { return s->sink == nullptr; });
+  in_flight_.push_back(std::move(slices));
+}
+
+void EngineLoop::collect_step() {
+  const std::vector<Slice> slices = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  const std::span<const TokenId> drawn = stepper_.collect();
+  for (size_t i = 0; i < slices.size(); ++i) {
+    Sequence& s = *slices[i].sequence;
+    if (--s.in_flight == 0) s.drawn = -1;
+    // A sequence may have ended while this step was under way: then its row was for nothing.
+    if (slices[i].samples && !s.finished()) accept(slices[i], drawn[i]);
+  }
+  remove_finished();
+}
+
+void EngineLoop::remove_finished() {
+  std::erase_if(running_, [this](const auto& s) {
+    if (!s->finished() || s->in_flight > 0) return false;
+    release(*s);
+    return true;
+  });
 }
 
 void EngineLoop::accept(const Slice& slice, TokenId token) {
@@ -233,7 +267,6 @@ void EngineLoop::accept(const Slice& slice, TokenId token) {
       std::find(s.stop_tokens.begin(), s.stop_tokens.end(), token) != s.stop_tokens.end();
   if (stopped || s.output_count() >= s.tokens_max) {
     finish(s, stopped ? FinishReason::kStop : FinishReason::kLength, {token});
-    release(s);
     return;
   }
   s.sink({.request = s.id,
@@ -244,7 +277,6 @@ void EngineLoop::accept(const Slice& slice, TokenId token) {
           .cached_tokens = 0});
 }
 
-// A finished sequence has no sink: that is what run_step() removes it by.
 void EngineLoop::finish(Sequence& s, FinishReason reason, std::vector<TokenId> tokens) {
   s.sink({.request = s.id,
           .tokens = std::move(tokens),

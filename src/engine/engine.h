@@ -49,6 +49,10 @@ class EngineLoop {
   bool reserve(Sequence& sequence);
   void release(Sequence& sequence);
   void run_step();
+  bool must_collect_first() const;
+  void submit_step(std::vector<Slice> slices);
+  void collect_step();
+  void remove_finished();
   void accept(const Slice& slice, TokenId token);
   void finish(Sequence& sequence, FinishReason reason, std::vector<TokenId> tokens);
   void publish_stats();
@@ -69,6 +73,7 @@ class EngineLoop {
 
   std::deque<std::unique_ptr<Sequence>> waiting_;
   std::vector<std::unique_ptr<Sequence>> running_;
+  std::deque<std::vector<Slice>> in_flight_;  // submitted steps, oldest first
   EngineStats local_;
   std::thread thread_;
 };

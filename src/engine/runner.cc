@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
+#include <set>
 
 #include "base/log.h"
 
@@ -13,6 +15,7 @@ namespace {
 // Logit rows of one evaluation step: bounded by bytes, since a vocabulary may have 250 K entries.
 constexpr size_t kEvaluationLogitBytes = size_t{64} << 20;
 constexpr double kDefaultMemoryShare = 0.8;
+constexpr int32_t kGraphRowsMax = 64;
 
 int32_t evaluation_rows(const EngineConfig& config, int32_t vocab) {
   const auto fits =
@@ -55,6 +58,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const EngineConfig& con
   EXODE_TRY(runner->plan(checkpoint));
   EXODE_TRY(runner->allocate());
   EXODE_TRY(runner->load(checkpoint));
+  EXODE_TRY(runner->prepare());
   runner->device_->seal();
   runner->describe(checkpoint);
   runner->facts_.load_seconds =
@@ -100,7 +104,7 @@ Status ModelRunner::plan(const Checkpoint& checkpoint) {
   Arena io = Arena::counting();
   buffers_.emplace(limits(model_->spec()), io);
   needs_ = {.weights = weights.peak_bytes(),
-            .workspace = plan_workspace(*model_),
+            .workspace = plan_workspace(),
             .step_io = io.peak_bytes(),
             .memory = config_.memory_limit > 0
                           ? config_.memory_limit
@@ -110,21 +114,46 @@ Status ModelRunner::plan(const Checkpoint& checkpoint) {
   return Done{};
 }
 
-// Row counts are not padded on the CPU, so every count that may run is planned.
-size_t ModelRunner::plan_workspace(const Model& model) const {
+// Kernels on the CPU cost nothing extra for odd row counts. On CUDA few shapes are captured, and
+// prompt steps come in multiples of 64 rows.
+StepShape ModelRunner::padded(const StepShape& shape, bool decodes) const {
+  if (ops_.backend == Backend::kCpu) return shape;
+  const StepLimits limit = limits(model_->spec());
+  if (decodes) {
+    const int32_t rows =
+        shape.rows <= 8 ? static_cast<int32_t>(std::bit_ceil(static_cast<uint32_t>(shape.rows)))
+                        : (shape.rows + 7) / 8 * 8;
+    const int32_t count = std::min({rows, limit.seqs, limit.rows});
+    return {count, count, count};
+  }
+  const int32_t step = shape.rows <= 64 ? 8 : 64;
+  return {std::min((shape.rows + step - 1) / step * step, limit.rows), limit.seqs, limit.samples};
+}
+
+std::vector<StepShape> ModelRunner::planned_shapes() const {
+  const StepLimits limit = limits(model_->spec());
+  std::set<StepShape> shapes;
+  for (int32_t rows = 1; rows <= limit.rows; ++rows) {
+    const int32_t seqs = std::min(rows, limit.seqs), samples = std::min(rows, limit.samples);
+    shapes.insert(padded({rows, seqs, samples}, false));
+    if (rows <= limit.seqs) shapes.insert(padded({rows, rows, rows}, true));
+  }
+  for (int32_t samples = 1; samples <= std::min(limit.samples, limit.rows); ++samples) {
+    shapes.insert(padded({limit.rows, limit.seqs, samples}, false));
+  }
+  return {shapes.begin(), shapes.end()};
+}
+
+size_t ModelRunner::plan_workspace() const {
   Arena arena = Arena::counting();
   Exec x(Exec::Mode::kPlan, ops_, device_->stream(), arena);
   const Caches caches = make_caches(true);
-  const StepLimits limit = limits(model.spec());
-  const auto plan_step = [&](int32_t rows, int32_t samples) {
-    const int32_t seqs = std::min(rows, limit.seqs);
-    model.forward(x, buffers_->inputs_for(rows, seqs, samples), caches,
-                  {buffers_->logits(samples)});
-    x(buffers_->sample_op(samples, model.spec().vocab));
-  };
-  for (int32_t rows = 1; rows <= limit.rows; ++rows) plan_step(rows, std::min(rows, limit.samples));
-  for (int32_t samples = 1; samples <= std::min(limit.samples, limit.rows); ++samples) {
-    plan_step(limit.rows, samples);
+  const StepLimits limit = limits(model_->spec());
+  for (const StepShape& shape : planned_shapes()) run(x, caches, shape);
+  if (config_.evaluation) {
+    for (int32_t rows = 1; rows <= limit.samples; ++rows) {
+      model_->forward(x, buffers_->inputs({rows, 1, rows}), caches, {buffers_->logits(rows)});
+    }
   }
   return arena.peak_bytes();
 }
@@ -211,28 +240,70 @@ void ModelRunner::describe(const Checkpoint& checkpoint) {
   facts_.weight_file_bytes = checkpoint.file_bytes();
 }
 
-void ModelRunner::forward(const StepInputs& inputs, const StepOutputs& outputs) {
-  Exec x(Exec::Mode::kRun, ops_, device_->stream(), *workspace_);
-  model_->forward(x, inputs, caches_, outputs);
+// Executes every decode shape once, so that nothing is loaded or set up later, and records it.
+Status ModelRunner::prepare() {
+  EXODE_TRY(buffers_->allocate_staging(*device_));
+  const auto bytes = static_cast<size_t>(limits(model_->spec()).samples) * sizeof(TokenId);
+  for (Buffer& result : results_) {
+    EXODE_ASSIGN(result, device_->allocate_host(bytes, "drawn tokens"));
+  }
+  const bool records = ops_.backend == Backend::kCuda || config_.self_test;
+  if (config_.eager || !records) return Done{};
+  const int32_t seqs = std::min(config_.max_num_seqs, kGraphRowsMax);
+  for (int32_t rows = 1; rows <= seqs; ++rows) {
+    const StepShape shape = padded({rows, rows, rows}, true);
+    if (graphs_.contains(shape)) continue;
+    buffers_->fill(*device_, {}, shape);
+    run(shape);
+    device_->synchronize();
+    graphs_[shape] = device_->record([this, shape] { run(shape); });
+  }
+  return config_.self_test ? self_test() : Done{};
 }
 
-std::span<const TokenId> ModelRunner::step(std::span<const Slice> slices) {
-  buffers_->fill(*device_, slices);
-  const int32_t samples = buffers_->samples();
-  forward(buffers_->inputs(), {buffers_->logits(samples)});
-  drawn_.resize(static_cast<size_t>(samples));
-  if (samples > 0) {
-    const int32_t vocab = model_->spec().vocab;
-    const int32_t limit = config_.vocab_limit > 0 ? std::min(config_.vocab_limit, vocab) : vocab;
-    Exec x(Exec::Mode::kRun, ops_, device_->stream(), *workspace_);
-    x(buffers_->sample_op(samples, limit));
-    const auto bytes = std::as_writable_bytes(std::span(drawn_));
-    device_->copy_out(bytes, {buffers_->next_tokens().data, bytes.size()});
+void ModelRunner::run(Exec& x, const Caches& caches, const StepShape& shape) const {
+  x(buffers_->take_tokens_op(shape));
+  model_->forward(x, buffers_->inputs(shape), caches, {buffers_->logits(shape.samples)});
+  if (shape.samples == 0) return;
+  const int32_t vocab = model_->spec().vocab;
+  const int32_t limit = config_.vocab_limit > 0 ? std::min(config_.vocab_limit, vocab) : vocab;
+  x(buffers_->sample_op(shape, limit));
+}
+
+void ModelRunner::run(const StepShape& shape) {
+  Exec x(Exec::Mode::kRun, ops_, device_->stream(), *workspace_);
+  run(x, caches_, shape);
+}
+
+int32_t ModelRunner::ahead() const { return ops_.backend == Backend::kCuda ? 1 : 0; }
+
+void ModelRunner::submit(std::span<const Slice> slices) {
+  const bool decodes = std::all_of(slices.begin(), slices.end(),
+                                   [](const Slice& s) { return s.count == 1 && s.samples; });
+  const StepShape used = shape_of(slices), shape = padded(used, decodes);
+  buffers_->fill(*device_, slices, shape);
+  if (const auto graph = graphs_.find(shape); decodes && graph != graphs_.end()) {
+    graph->second->replay();
+  } else {
+    run(shape);
   }
-  results_.clear();
-  size_t next = 0;
-  for (const Slice& slice : slices) results_.push_back(slice.samples ? drawn_[next++] : -1);
-  return results_;
+  Submitted step{.ticket = 0, .result = next_result_, .slice_samples = {}};
+  next_result_ = 1 - next_result_;
+  for (const Slice& slice : slices) step.slice_samples.push_back(slice.samples);
+  const auto bytes = static_cast<size_t>(used.samples) * sizeof(TokenId);
+  device_->copy_out_async(results_[step.result].bytes(), {buffers_->next_tokens().data, bytes});
+  step.ticket = device_->ticket();
+  submitted_.push_back(std::move(step));
+}
+
+std::span<const TokenId> ModelRunner::collect() {
+  const Submitted step = std::move(submitted_.front());
+  submitted_.pop_front();
+  device_->wait(step.ticket);
+  const auto* drawn = reinterpret_cast<const TokenId*>(results_[step.result].bytes().data());
+  drawn_.clear();
+  for (const bool samples : step.slice_samples) drawn_.push_back(samples ? *drawn++ : -1);
+  return drawn_;
 }
 
 Status ModelRunner::evaluate(std::span<const TokenId> tokens, const Engine::LogitRows& rows) {
@@ -256,8 +327,9 @@ Status ModelRunner::evaluate(std::span<const TokenId> tokens, const Engine::Logi
   const int32_t chunk = evaluation_rows(config_, vocab);
   for (int32_t first = 0; first < length; first += chunk) {
     const int32_t count = std::min(chunk, length - first);
-    buffers_->fill_all_rows(*device_, {&sequence, first, count, false});
-    forward(buffers_->inputs(), {buffers_->logits(count)});
+    buffers_->fill_all_rows(*device_, {.sequence = &sequence, .first = first, .count = count});
+    Exec x(Exec::Mode::kRun, ops_, device_->stream(), *workspace_);
+    model_->forward(x, buffers_->inputs({count, 1, count}), caches_, {buffers_->logits(count)});
     host_logits_.resize(static_cast<size_t>(count) * static_cast<size_t>(vocab));
     const auto bytes = std::as_writable_bytes(std::span(host_logits_));
     device_->copy_out(bytes, {buffers_->logits(count).data, bytes.size()});

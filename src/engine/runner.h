@@ -1,6 +1,10 @@
 // The real Stepper: owns the device, the model, the pools and every byte they use.
 #pragma once
 
+#include <array>
+#include <deque>
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -18,7 +22,9 @@ class ModelRunner final : public Stepper {
   // Opens, plans, allocates, loads and seals: afterwards no step can fail for lack of memory.
   static Result<std::unique_ptr<ModelRunner>> create(const EngineConfig& config);
 
-  std::span<const TokenId> step(std::span<const Slice> slices) override;
+  void submit(std::span<const Slice> slices) override;
+  std::span<const TokenId> collect() override;
+  int32_t ahead() const override;
   Status evaluate(std::span<const TokenId> tokens, const Engine::LogitRows& rows);
 
   const EngineFacts& facts() const { return facts_; }
@@ -30,13 +36,20 @@ class ModelRunner final : public Stepper {
   explicit ModelRunner(const EngineConfig& config) : config_(config) {}
   Status open();
   Status plan(const Checkpoint& checkpoint);
-  size_t plan_workspace(const Model& model) const;
+  size_t plan_workspace() const;
   Status load(const Checkpoint& checkpoint);
   Status allocate();
   void describe(const Checkpoint& checkpoint);
   Caches make_caches(bool planning) const;
   StepLimits limits(const ModelSpec& spec) const;
-  void forward(const StepInputs& inputs, const StepOutputs& outputs);
+  Status prepare();
+  Status self_test();
+  // Logits and drawn tokens of a few steps of made-up sequences.
+  std::vector<std::byte> trace(const StepShape& shape, const std::function<void()>& step);
+  StepShape padded(const StepShape& shape, bool decodes) const;
+  std::vector<StepShape> planned_shapes() const;
+  void run(Exec& x, const Caches& caches, const StepShape& shape) const;
+  void run(const StepShape& shape);
 
   EngineConfig config_;
   std::unique_ptr<Device> device_;
@@ -51,7 +64,16 @@ class ModelRunner final : public Stepper {
   std::optional<StatePool> states_;
   Caches caches_;
   std::optional<Arena> workspace_;
-  std::vector<TokenId> drawn_, results_;
+  std::map<StepShape, std::unique_ptr<StepGraph>> graphs_;  // of decode steps
+  struct Submitted {
+    int64_t ticket = 0;
+    size_t result = 0;                // index into results_
+    std::vector<bool> slice_samples;  // per slice
+  };
+  std::deque<Submitted> submitted_;
+  std::array<Buffer, 2> results_;  // drawn tokens on the host
+  size_t next_result_ = 0;
+  std::vector<TokenId> drawn_;
   std::vector<float> host_logits_;
   EngineFacts facts_;
 };

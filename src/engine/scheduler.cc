@@ -21,14 +21,14 @@ std::vector<Slice> schedule_step(std::span<const std::unique_ptr<Sequence>> runn
   std::vector<Slice> decodes, prompts;
   int32_t budget = rows_max;
   for (const auto& s : running) {
-    if (budget > 0 && s->length() - s->computed == 1) {
-      decodes.push_back({s.get(), s->computed, 1, true});
+    if (budget > 0 && s->length_soon() - s->computed == 1 && !s->ends_soon()) {
+      decodes.push_back({s.get(), s->computed, 1, true, s->drawn});
       --budget;
     }
   }
   for (const auto& s : running) {
     const int32_t remaining = s->length() - s->computed;
-    if (budget == 0 || remaining <= 1) continue;
+    if (budget == 0 || remaining <= 1 || s->finished()) continue;
     const int32_t count = chunk_rows(s->computed, remaining, budget);
     prompts.push_back({s.get(), s->computed, count, count == remaining});
     budget -= count;

@@ -13,11 +13,13 @@
 namespace exode {
 
 // Rows [first, first + count) of a sequence in this step; `samples`: the last row is the last
-// known token, so the step draws the next one.
+// token, so the step draws the next one. `drawn` >= 0: the row's token is not known to the host
+// yet; it is what that sample of the step before draws.
 struct Slice {
   Sequence* sequence = nullptr;
   int32_t first = 0, count = 0;
   bool samples = false;
+  int32_t drawn = -1;
 };
 
 // `running` in arrival order. Returns at most rows_max rows; never empty while something runs.

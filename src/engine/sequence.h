@@ -28,6 +28,15 @@ struct Sequence {
   bool uses_history = false;
   std::map<TokenId, int32_t> history;
 
+  // Steps submitted and not collected yet that have rows of this sequence, and the sample of the
+  // newest of them that draws its next token (-1: none does).
+  int32_t in_flight = 0;
+  int32_t drawn = -1;
+
+  // A finished sequence has no sink; it stays until no step uses its blocks.
+  bool finished() const { return sink == nullptr; }
+  int32_t length_soon() const { return length() + (drawn >= 0 ? 1 : 0); }
+  bool ends_soon() const { return finished() || length_soon() >= length_max(); }
   int32_t length() const { return static_cast<int32_t>(tokens.size()); }
   int32_t output_count() const { return length() - prompt_count; }
   int32_t length_max() const { return prompt_count + tokens_max; }

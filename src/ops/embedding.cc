@@ -12,6 +12,14 @@ void validate(const Embedding& op) {
   require_activation("embedding: out", op.out, op.out.rows(), op.table.cols);
 }
 
+void validate(const TakeTokens& op) {
+  require_vector("take_tokens: tokens", op.tokens, op.source.rows(), DType::kI32);
+  require_dtype("take_tokens: source", op.source, DType::kI32);
+  require_dtype("take_tokens: drawn", op.drawn, DType::kI32);
+}
+
+Cost cost(const TakeTokens& op) { return {tensor_bytes(op.tokens) + tensor_bytes(op.source), 0}; }
+
 Cost cost(const Embedding& op) {
   const uint64_t elements = product(op.out.rows(), op.out.cols());
   return {

@@ -18,9 +18,9 @@ namespace exode {
 struct OpTable {
   Backend backend = Backend::kRef;
   DeviceCaps caps;
-  std::tuple<Kernel<ops::Embedding>, Kernel<ops::RmsNorm>, Kernel<ops::AddRmsNorm>,
-             Kernel<ops::MatMul>, Kernel<ops::MatMulSwiGlu>, Kernel<ops::SwiGlu>,
-             Kernel<ops::SigmoidGate>, Kernel<ops::AddGated>, Kernel<ops::Add>,
+  std::tuple<Kernel<ops::Embedding>, Kernel<ops::TakeTokens>, Kernel<ops::RmsNorm>,
+             Kernel<ops::AddRmsNorm>, Kernel<ops::MatMul>, Kernel<ops::MatMulSwiGlu>,
+             Kernel<ops::SwiGlu>, Kernel<ops::SigmoidGate>, Kernel<ops::AddGated>, Kernel<ops::Add>,
              Kernel<ops::GatherRows>, Kernel<ops::QkNormRope>, Kernel<ops::CausalConv>,
              Kernel<ops::GdnGates>, Kernel<ops::GatedDelta>, Kernel<ops::GatedRmsNorm>,
              Kernel<ops::MoeRoute>, Kernel<ops::MoeExperts>, Kernel<ops::Sample>>

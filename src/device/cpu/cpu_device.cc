@@ -24,6 +24,15 @@ size_t physical_memory() {
 
 constexpr size_t kHugePage = size_t{2} << 20;
 
+class CalledGraph final : public StepGraph {
+ public:
+  explicit CalledGraph(std::function<void()> body) : body_(std::move(body)) {}
+  void replay() override { body_(); }
+
+ private:
+  std::function<void()> body_;
+};
+
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(const DeviceOptions& options)
@@ -77,6 +86,21 @@ class CpuDevice final : public Device {
   void copy_out(std::span<std::byte> host, std::span<const std::byte> device) override {
     EXODE_CHECK(host.size() >= device.size(), "copy past the end of a host buffer");
     if (!device.empty()) std::memcpy(host.data(), device.data(), device.size());
+  }
+
+  Result<Buffer> allocate_host(size_t bytes, std::string_view purpose) override {
+    return allocate(bytes, purpose);
+  }
+  void copy_in_async(std::span<std::byte> device, std::span<const std::byte> host) override {
+    copy_in(device, host);
+  }
+  void copy_out_async(std::span<std::byte> host, std::span<const std::byte> device) override {
+    copy_out(host, device);
+  }
+  int64_t ticket() override { return 0; }
+  void wait(int64_t) override {}
+  std::unique_ptr<StepGraph> record(std::function<void()> body) override {
+    return std::make_unique<CalledGraph>(std::move(body));
   }
 
  private:

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <charconv>
+#include <cstring>
 
 #include "device/cuda/cuda_check.h"
 #include "device/device.h"
@@ -22,11 +24,25 @@ Error cuda_error(cudaError_t status, const char* what) {
                                  what, cudaGetErrorString(status)));
 }
 
+class CudaGraph final : public StepGraph {
+ public:
+  CudaGraph(cudaGraphExec_t graph, cudaStream_t stream) : graph_(graph), stream_(stream) {}
+  ~CudaGraph() override { cudaGraphExecDestroy(graph_); }
+  void replay() override { EXODE_CUDA_CHECK(cudaGraphLaunch(graph_, stream_)); }
+
+ private:
+  cudaGraphExec_t graph_;
+  cudaStream_t stream_;
+};
+
 class CudaDevice final : public Device {
  public:
   CudaDevice(int ordinal, const cudaDeviceProp& properties, size_t memory_bytes)
       : ordinal_(ordinal), stream_(nullptr, {}, {}) {
     EXODE_CUDA_CHECK(cudaStreamCreateWithFlags(&native_, cudaStreamNonBlocking));
+    for (cudaEvent_t& event : events_) {
+      EXODE_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    }
     EXODE_CUDA_CHECK(cudaMalloc(&counters_, kCounters * sizeof(int32_t)));
     EXODE_CUDA_CHECK(cudaMemset(counters_, 0, kCounters * sizeof(int32_t)));
     EXODE_CUDA_CHECK(cudaMalloc(&exchange_, kExchangeBytes));
@@ -39,6 +55,7 @@ class CudaDevice final : public Device {
     caps_.memory_bytes = memory_bytes;
   }
   ~CudaDevice() override {
+    for (const cudaEvent_t event : events_) cudaEventDestroy(event);
     cudaStreamDestroy(native_);
     cudaFree(counters_);
     cudaFree(exchange_);
@@ -93,11 +110,58 @@ class CudaDevice final : public Device {
     synchronize();
   }
 
+  Result<Buffer> allocate_host(size_t bytes, std::string_view purpose) override {
+    void* data = nullptr;
+    if (const cudaError_t status = cudaHostAlloc(&data, bytes + 64, cudaHostAllocDefault);
+        status != cudaSuccess) {
+      return Error{ErrorCode::kOutOfMemory,
+                   fmt::format("{}: the driver refused {:.2f} GiB of pinned host memory: {}",
+                               purpose, gib(bytes), cudaGetErrorString(status))};
+    }
+    std::memset(data, 0, bytes + 64);
+    return Buffer(static_cast<std::byte*>(data), bytes, this,
+                  [](void*, std::byte* p, size_t) { cudaFreeHost(p); });
+  }
+  void copy_in_async(std::span<std::byte> device, std::span<const std::byte> host) override {
+    EXODE_CHECK(device.size() >= host.size(), "copy past the end of a device buffer");
+    if (host.empty()) return;
+    EXODE_CUDA_CHECK(
+        cudaMemcpyAsync(device.data(), host.data(), host.size(), cudaMemcpyHostToDevice, native_));
+  }
+  void copy_out_async(std::span<std::byte> host, std::span<const std::byte> device) override {
+    EXODE_CHECK(host.size() >= device.size(), "copy past the end of a host buffer");
+    if (device.empty()) return;
+    EXODE_CUDA_CHECK(cudaMemcpyAsync(host.data(), device.data(), device.size(),
+                                     cudaMemcpyDeviceToHost, native_));
+  }
+  int64_t ticket() override {
+    EXODE_CUDA_CHECK(cudaEventRecord(events_[next_ticket_ % kTickets], native_));
+    return next_ticket_++;
+  }
+  void wait(int64_t ticket) override {
+    EXODE_CHECK(ticket >= next_ticket_ - kTickets, "waiting for a ticket that was given again");
+    EXODE_CUDA_CHECK(cudaEventSynchronize(events_[ticket % kTickets]));
+  }
+  std::unique_ptr<StepGraph> record(std::function<void()> body) override {
+    EXODE_CUDA_CHECK(cudaStreamBeginCapture(native_, cudaStreamCaptureModeThreadLocal));
+    body();
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+    EXODE_CUDA_CHECK(cudaStreamEndCapture(native_, &graph));
+    EXODE_CUDA_CHECK(cudaGraphInstantiate(&executable, graph, 0));
+    EXODE_CUDA_CHECK(cudaGraphDestroy(graph));
+    EXODE_CUDA_CHECK(cudaGraphUpload(executable, native_));
+    return std::make_unique<CudaGraph>(executable, native_);
+  }
+
  private:
   static double gib(size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
   int ordinal_;
+  static constexpr int64_t kTickets = 4;
   cudaStream_t native_ = nullptr;
+  std::array<cudaEvent_t, kTickets> events_{};
+  int64_t next_ticket_ = 0;
   void* counters_ = nullptr;
   void* exchange_ = nullptr;
   Stream stream_;

@@ -89,6 +89,14 @@ float scalar_sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 
 }  // namespace
 
+void launch(Stream&, const ops::TakeTokens& op, Scratch) {
+  auto* tokens = op.tokens.row<int32_t>(0);
+  for (int32_t r = 0; r < op.source.rows(); ++r) {
+    const int32_t source = op.source.row<int32_t>(0)[r];
+    if (source >= 0) tokens[r] = op.drawn.row<int32_t>(0)[source];
+  }
+}
+
 void launch(Stream& stream, const ops::Embedding& op, Scratch) {
   require_f32({op.out});
   const int32_t width = op.out.cols();

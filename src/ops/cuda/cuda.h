@@ -18,6 +18,7 @@ inline void require_f32(std::initializer_list<ConstTensorView> activations) {
 }
 
 void launch(Stream&, const ops::Embedding&, Scratch);
+void launch(Stream&, const ops::TakeTokens&, Scratch);
 void launch(Stream&, const ops::RmsNorm&, Scratch);
 void launch(Stream&, const ops::AddRmsNorm&, Scratch);
 void launch(Stream&, const ops::MatMul&, Scratch);

@@ -26,6 +26,12 @@ __global__ void embedding(const int32_t* tokens, DenseTable table, Rows out, int
   }
 }
 
+__global__ void take_tokens(int32_t* tokens, const int32_t* source, const int32_t* drawn,
+                            int rows) {
+  const int r = blockIdx.x * blockDim.x + threadIdx.x;
+  if (r < rows && source[r] >= 0) tokens[r] = drawn[source[r]];
+}
+
 // residual == null: normalise x. Else residual += x first and normalise that.
 __global__ void rms_norm(ConstRows x, Rows residual, const float* weight, Rows out, int width,
                          float eps, float bias) {
@@ -141,6 +147,13 @@ void launch(Stream& stream, const ops::Embedding& op, Scratch) {
   const DenseTable table{op.table.codes.data, op.table.codes.row_stride, op.table.codes.dtype};
   embedding<<<static_cast<unsigned>(op.out.rows()), kThreads, 0, native(stream)>>>(
       ints(op.tokens), table, rows_of(op.out), op.out.cols(), op.scale);
+  launched();
+}
+
+void launch(Stream& stream, const ops::TakeTokens& op, Scratch) {
+  const int rows = op.source.rows();
+  take_tokens<<<blocks_for(rows, kThreads), kThreads, 0, native(stream)>>>(
+      op.tokens.row<int32_t>(0), ints(op.source), ints(op.drawn), rows);
   launched();
 }
 

@@ -33,6 +33,14 @@ void launch(Stream&, const ops::Embedding& op, Scratch) {
   }
 }
 
+void launch(Stream&, const ops::TakeTokens& op, Scratch) {
+  auto* tokens = op.tokens.row<int32_t>(0);
+  for (int32_t r = 0; r < op.source.rows(); ++r) {
+    const int32_t source = op.source.row<int32_t>(0)[r];
+    if (source >= 0) tokens[r] = op.drawn.row<int32_t>(0)[source];
+  }
+}
+
 void launch(Stream&, const ops::RmsNorm& op, Scratch) {
   for (int32_t r = 0; r < op.x.rows(); ++r) {
     normalize_row(op.x, op.weight, op.out, r, op.eps, op.weight_bias);

@@ -8,6 +8,7 @@ namespace exode::ref {
 using Scratch = std::span<std::byte>;
 
 void launch(Stream&, const ops::Embedding&, Scratch);
+void launch(Stream&, const ops::TakeTokens&, Scratch);
 void launch(Stream&, const ops::RmsNorm&, Scratch);
 void launch(Stream&, const ops::AddRmsNorm&, Scratch);
 void launch(Stream&, const ops::MatMul&, Scratch);

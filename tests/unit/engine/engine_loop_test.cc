@@ -17,13 +17,14 @@ struct Record {
 };
 
 // Pools of a model with one KV layer and one recurrent layer, tiny but real.
-class EngineLoopTest : public ::testing::Test {
+class EngineLoopTest : public ::testing::TestWithParam<int32_t> {  // steps ahead
  protected:
   EngineLoopTest() {
     geometry_ = {.layers = 1, .heads = 1, .head_dim = 8};
     state_geometry_ = {.layers = 1,
                        .gdn = {.key_heads = 1, .value_heads = 1, .key_dim = 8, .value_dim = 8},
                        .conv_width = 4};
+    stepper_.steps_ahead = GetParam();
     config_.max_num_seqs = 3;
     config_.max_num_batched_tokens = 80;
     config_.queue_max = 4;
@@ -77,7 +78,7 @@ class EngineLoopTest : public ::testing::Test {
   std::map<RequestId, Record> records_;
 };
 
-TEST_F(EngineLoopTest, TokensAreThoseOfEachPrefixWhateverTheBatch) {
+TEST_P(EngineLoopTest, TokensAreThoseOfEachPrefixWhateverTheBatch) {
   std::map<RequestId, Request> sent;
   for (TokenId i = 0; i < 4; ++i) {
     const Request r = request(i, 1 + 50 * i, 10 + i);
@@ -93,7 +94,7 @@ TEST_F(EngineLoopTest, TokensAreThoseOfEachPrefixWhateverTheBatch) {
   expect_all_free();
 }
 
-TEST_F(EngineLoopTest, StopTokenEndsAndIsIncluded) {
+TEST_P(EngineLoopTest, StopTokenEndsAndIsIncluded) {
   Request r = request(1, 5, 50);
   const std::vector<TokenId> expected = fake_continuation(r.prompt, 7);
   r.stop_tokens = {expected.back()};
@@ -104,7 +105,7 @@ TEST_F(EngineLoopTest, StopTokenEndsAndIsIncluded) {
   expect_all_free();
 }
 
-TEST_F(EngineLoopTest, CancelFreesEverythingWaitingOrRunning) {
+TEST_P(EngineLoopTest, CancelFreesEverythingWaitingOrRunning) {
   std::vector<RequestId> ids;
   for (TokenId i = 0; i < 4; ++i) ids.push_back(submit(request(i, 100, 200)));
   loop_->turn();
@@ -119,7 +120,7 @@ TEST_F(EngineLoopTest, CancelFreesEverythingWaitingOrRunning) {
   EXPECT_EQ(loop_->stats().waiting, 0);
 }
 
-TEST_F(EngineLoopTest, QueueIsBounded) {
+TEST_P(EngineLoopTest, QueueIsBounded) {
   for (TokenId i = 0; i < 4; ++i) submit(request(i, 3, 2));
   const auto refused = loop_->submit(request(9, 3, 2), [](const TokenEvent&) {});
   ASSERT_FALSE(refused.ok());
@@ -130,7 +131,7 @@ TEST_F(EngineLoopTest, QueueIsBounded) {
   expect_all_free();
 }
 
-TEST_F(EngineLoopTest, WaitsForMemoryInOrder) {
+TEST_P(EngineLoopTest, WaitsForMemoryInOrder) {
   build(8);  // one long request fills the pool
   const RequestId big = submit(request(1, 200, 200));
   const RequestId big2 = submit(request(2, 300, 100));
@@ -144,7 +145,7 @@ TEST_F(EngineLoopTest, WaitsForMemoryInOrder) {
   expect_all_free(8);
 }
 
-TEST_F(EngineLoopTest, BadRequestsAreRefusedWithAReason) {
+TEST_P(EngineLoopTest, BadRequestsAreRefusedWithAReason) {
   const auto error = [&](const Request& r) { return loop_->submit(r, [](const TokenEvent&) {}); };
   EXPECT_FALSE(error(request(1, 0, 5)).ok());
   EXPECT_FALSE(error(request(1, 512, 5)).ok());
@@ -163,7 +164,7 @@ TEST_F(EngineLoopTest, BadRequestsAreRefusedWithAReason) {
   EXPECT_FALSE(error(r).ok());
 }
 
-TEST_F(EngineLoopTest, OutputIsCutAtTheContext) {
+TEST_P(EngineLoopTest, OutputIsCutAtTheContext) {
   const RequestId id = submit(request(1, 500, 1000));
   drain();
   EXPECT_EQ(records_[id].ids.size(), 12u);
@@ -171,7 +172,7 @@ TEST_F(EngineLoopTest, OutputIsCutAtTheContext) {
   expect_all_free();
 }
 
-TEST_F(EngineLoopTest, StopCancelsWhatIsLeftAndRefusesMore) {
+TEST_P(EngineLoopTest, StopCancelsWhatIsLeftAndRefusesMore) {
   loop_->start();
   const RequestId id = submit(request(1, 10, 400));
   loop_->stop();
@@ -180,7 +181,7 @@ TEST_F(EngineLoopTest, StopCancelsWhatIsLeftAndRefusesMore) {
   expect_all_free();
 }
 
-TEST_F(EngineLoopTest, ThreadedSubmitsAllEnd) {
+TEST_P(EngineLoopTest, ThreadedSubmitsAllEnd) {
   config_.queue_max = 1000;
   build(16);
   loop_->start();
@@ -202,6 +203,8 @@ TEST_F(EngineLoopTest, ThreadedSubmitsAllEnd) {
   loop_->stop();
   expect_all_free();
 }
+
+INSTANTIATE_TEST_SUITE_P(StepsAhead, EngineLoopTest, ::testing::Values(0, 1));
 
 }  // namespace
 }  // namespace exode::testing

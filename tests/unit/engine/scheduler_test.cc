@@ -9,6 +9,8 @@ std::unique_ptr<Sequence> sequence(int32_t known, int32_t computed) {
   auto s = std::make_unique<Sequence>();
   s->tokens.resize(static_cast<size_t>(known));
   s->prompt_count = known;
+  s->tokens_max = 8;
+  s->sink = [](const TokenEvent&) {};
   s->computed = computed;
   return s;
 }
@@ -44,6 +46,19 @@ TEST(Scheduler, NeverExceedsTheBudgetAndAlwaysProgresses) {
     EXPECT_GT(rows, 0);
     EXPECT_LE(rows, budget);
   }
+}
+
+TEST(Scheduler, TokensBeingDrawnAreScheduledUnlessTheyAreTheLast) {
+  std::vector<std::unique_ptr<Sequence>> running;
+  running.push_back(sequence(20, 20));
+  running[0]->drawn = 3;
+  const auto slices = schedule_step(running, 8);
+  ASSERT_EQ(slices.size(), 1u);
+  EXPECT_EQ(slices[0].first, 20);
+  EXPECT_EQ(slices[0].drawn, 3);
+  EXPECT_TRUE(slices[0].samples);
+  running[0]->tokens_max = 1;
+  EXPECT_TRUE(schedule_step(running, 8).empty());
 }
 
 }  // namespace
