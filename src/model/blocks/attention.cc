@@ -54,25 +54,27 @@ void run_attention(Exec& x, const StepInputs& in, const AttentionConfig& c,
   const TensorView gate = qkv.slice_cols(c.q_width(), gate_width);
   const TensorView k = qkv.slice_cols(c.q_width() + gate_width, c.kv_width());
   const TensorView v = qkv.slice_cols(c.q_width() + gate_width + c.kv_width(), c.kv_width());
-  x(ops::QkNormRope{.q = q,
-                    .k = k,
-                    .q_weight = w.q_norm,
-                    .k_weight = w.k_norm,
-                    .inv_freq = w.inv_freq,
-                    .positions = in.positions,
-                    .head_dim = c.head_dim,
-                    .eps = c.eps,
-                    .weight_bias = c.norm_bias,
-                    .rope_scale = c.rope.scale});
-  x(kv::KvAppend{
-      .cache = cache, .k = k, .v = v, .positions = in.positions, .seq_of_row = in.seq_of_row});
+  x(kv::RotateAppend{.rotate = {.q = q,
+                                .k = k,
+                                .q_weight = w.q_norm,
+                                .k_weight = w.k_norm,
+                                .inv_freq = w.inv_freq,
+                                .positions = in.positions,
+                                .head_dim = c.head_dim,
+                                .eps = c.eps,
+                                .weight_bias = c.norm_bias,
+                                .rope_scale = c.rope.scale},
+                     .cache = cache,
+                     .v = v,
+                     .seq_of_row = in.seq_of_row});
   x(kv::Attend{.cache = cache,
                .q = q,
                .out = y,
                .positions = in.positions,
                .seq_of_row = in.seq_of_row,
+               .gate = c.output_gate ? gate : ConstTensorView{},
+               .seqs = in.seqs,
                .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim))});
-  if (c.output_gate) x(ops::SigmoidGate{.x = y, .gate = gate});
   x(ops::MatMul{.x = y, .w = w.out, .out = out});
 }
 

@@ -165,6 +165,16 @@ void attend_block(const kv::Attend& op, Query* queries, int32_t count,
   }
 }
 
+// Divides by the total and applies the gate, if there is one.
+HWY_INLINE void finish_query(const Query& query, const float* gate, int32_t dim) {
+  const V factor = hn::Set(D(), 1.0f / query.total);
+  for (int32_t c = 0; c < dim; c += kLanes) {
+    V value = hn::Mul(hn::LoadU(D(), query.out + c), factor);
+    if (gate != nullptr) value = hn::Mul(value, simd::sigmoid(hn::LoadU(D(), gate + c)));
+    hn::StoreU(value, D(), query.out + c);
+  }
+}
+
 template <class Format>
 void attend_queries(const AttendTask& task) {
   const kv::Attend& op = *task.op;
@@ -197,10 +207,9 @@ void attend_queries(const AttendTask& task) {
                          block + v_offset(op.cache, task.kv_head, 0));
   }
   for (int32_t i = 0; i < task.count; ++i) {
-    const V factor = hn::Set(D(), 1.0f / queries[i].total);
-    for (int32_t c = 0; c < dim; c += kLanes) {
-      hn::StoreU(hn::Mul(hn::LoadU(D(), queries[i].out + c), factor), D(), queries[i].out + c);
-    }
+    const float* gate =
+        op.gate.empty() ? nullptr : op.gate.row<float>(task.row(i)) + int64_t{task.head(i)} * dim;
+    finish_query(queries[i], gate, dim);
   }
 }
 

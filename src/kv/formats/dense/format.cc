@@ -1,5 +1,7 @@
 #include "kv/formats.h"
 #include "kv/formats/dense/layout.h"
+#include "ops/cpu/cpu.h"
+#include "ops/ref/ref.h"
 
 namespace exode {
 namespace {
@@ -19,6 +21,14 @@ KvFormat make_format() {
   const auto ref = static_cast<size_t>(Backend::kRef), cpu = static_cast<size_t>(Backend::kCpu);
   f.append[ref].launch = [](Stream& s, const kv::KvAppend& op, Scratch) {
     kv_dense::ref_append(s, op, kType);
+  };
+  f.rotate_append[ref].launch = [](Stream& s, const kv::RotateAppend& op, Scratch scratch) {
+    exode::ref::launch(s, op.rotate, scratch);
+    kv_dense::ref_append(s, kv::append_of(op), kType);
+  };
+  f.rotate_append[cpu].launch = [](Stream& s, const kv::RotateAppend& op, Scratch scratch) {
+    exode::cpu::launch(s, op.rotate, scratch);
+    kv_dense::cpu_append(s, kv::append_of(op), kType);
   };
   f.attend[ref].launch = [](Stream& s, const kv::Attend& op, Scratch) {
     kv_dense::ref_attend(s, op, kType);

@@ -46,8 +46,12 @@ void attend_head(const kv::Attend& op, DType dtype, int32_t row, int32_t head) {
       out[static_cast<size_t>(i)] += p[static_cast<size_t>(t - first)] / total * ref::load(v, 0, i);
     }
   }
-  for (int32_t i = 0; i < d; ++i)
-    ref::store(op.out, row, head * d + i, out[static_cast<size_t>(i)]);
+  for (int32_t i = 0; i < d; ++i) {
+    const int32_t column = head * d + i;
+    const double factor =
+        op.gate.empty() ? 1.0 : 1.0 / (1.0 + std::exp(-ref::load(op.gate, row, column)));
+    ref::store(op.out, row, column, factor * out[static_cast<size_t>(i)]);
+  }
 }
 
 }  // namespace
