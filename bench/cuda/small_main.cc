@@ -16,5 +16,9 @@ int main(int argc, char** argv) {
     check_moe(lab);
     time_moe(lab);
   }
+  if (asked("sample")) {
+    check_sample(lab);
+    time_sample(lab);
+  }
   return lab.failures() == 0 ? 0 : 1;
 }

@@ -32,7 +32,7 @@ struct MoeExperts {
   ConstTensorView weights;  // [rows, top_k] f32
   WeightView gate_up;       // [experts · 2F, hidden], per expert gate rows then up rows
   WeightView down;          // [experts · hidden, F]
-  SharedExpert shared;
+  SharedExpert shared = {};
   int32_t experts = 0;
   TensorView out;  // [rows, hidden], overwritten
 };

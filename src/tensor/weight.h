@@ -35,7 +35,8 @@ struct WeightView {
   ConstTensorView codes, scales, zeros;
 
   bool empty() const { return codes.empty(); }
-  // Rows [first, first + count). `first` must be a multiple of strip, and for kFp8Block of the block.
+  // Rows [first, first + count). `first` must be a multiple of strip, and for kFp8Block of the
+  // block.
   WeightView slice_rows(int32_t first, int32_t count) const {
     WeightView w = *this;
     w.rows = count;
