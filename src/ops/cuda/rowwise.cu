@@ -1,5 +1,6 @@
-// Element-wise and per-row CUDA kernels: one block per row, f32 activations.
-#include "ops/cuda/common.cuh"
+// Element-wise and per-row CUDA kernels: one block per row, f32 activations. Next to matrices they
+// move nothing, so what counts is that they overlap the launches around them.
+#include "ops/cuda/launch.cuh"
 
 namespace exode::cuda {
 namespace {
@@ -20,6 +21,8 @@ struct DenseTable {
 
 __global__ void embedding(const int32_t* tokens, DenseTable table, Rows out, int width,
                           float scale) {
+  start_next();
+  wait_for_earlier();
   const int32_t token = tokens[blockIdx.x];
   for (int c = threadIdx.x; c < width; c += blockDim.x) {
     out.row(blockIdx.x)[c] = token < 0 ? 0.0f : table.at(token, c) * scale;
@@ -28,6 +31,8 @@ __global__ void embedding(const int32_t* tokens, DenseTable table, Rows out, int
 
 __global__ void take_tokens(int32_t* tokens, const int32_t* source, const int32_t* drawn,
                             int rows) {
+  start_next();
+  wait_for_earlier();
   const int r = blockIdx.x * blockDim.x + threadIdx.x;
   if (r < rows && source[r] >= 0) tokens[r] = drawn[source[r]];
 }
@@ -35,6 +40,8 @@ __global__ void take_tokens(int32_t* tokens, const int32_t* source, const int32_
 // residual == null: normalise x. Else residual += x first and normalise that.
 __global__ void rms_norm(ConstRows x, Rows residual, const float* weight, Rows out, int width,
                          float eps, float bias) {
+  start_next();
+  wait_for_earlier();
   __shared__ float shared[kWarp];
   const float* in = x.row(blockIdx.x);
   float* kept = residual.data == nullptr ? nullptr : residual.row(blockIdx.x);
@@ -51,7 +58,55 @@ __global__ void rms_norm(ConstRows x, Rows residual, const float* weight, Rows o
   }
 }
 
+constexpr int kNormThreads = 512, kNormHeld = 4;  // float4 of a row that a thread holds
+constexpr int kNormWidthMax = kNormThreads * kNormHeld * 4;
+
+// The same for rows that fit the registers of a block, in one pass.
+template <bool ADDS>
+__global__ void __launch_bounds__(kNormThreads)
+    rms_norm_held(ConstRows x, Rows residual, const float* weight, Rows out, int width, float eps,
+                  float bias) {
+  __shared__ float shared[kWarp];
+  start_next();
+  float4 value[kNormHeld], factor[kNormHeld];
+#pragma unroll
+  for (int i = 0; i < kNormHeld; ++i) {
+    const int c = (i * kNormThreads + threadIdx.x) * 4;
+    factor[i] = c < width ? *reinterpret_cast<const float4*>(weight + c) : float4{};
+  }
+  wait_for_earlier();
+  const float* in = x.row(blockIdx.x);
+  float* kept = ADDS ? residual.row(blockIdx.x) : nullptr;
+#pragma unroll
+  for (int i = 0; i < kNormHeld; ++i) {
+    const int c = (i * kNormThreads + threadIdx.x) * 4;
+    value[i] = c < width ? *reinterpret_cast<const float4*>(in + c) : float4{};
+    if (!ADDS || c >= width) continue;
+    const float4 old = *reinterpret_cast<const float4*>(kept + c);
+    value[i] = {value[i].x + old.x, value[i].y + old.y, value[i].z + old.z, value[i].w + old.w};
+  }
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kNormHeld; ++i) {
+    const float4 v = value[i];
+    sum += v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w;
+  }
+  const float scale = rsqrtf(block_sum(sum, shared) / static_cast<float>(width) + eps);
+#pragma unroll
+  for (int i = 0; i < kNormHeld; ++i) {
+    const int c = (i * kNormThreads + threadIdx.x) * 4;
+    if (c >= width) continue;
+    const float4 v = value[i], f = factor[i];
+    if (ADDS) *reinterpret_cast<float4*>(kept + c) = v;
+    *reinterpret_cast<float4*>(out.row(blockIdx.x) + c) = {
+        v.x * scale * (f.x + bias), v.y * scale * (f.y + bias), v.z * scale * (f.z + bias),
+        v.w * scale * (f.w + bias)};
+  }
+}
+
 __global__ void swiglu(ConstRows gate_up, Rows out, int width) {
+  start_next();
+  wait_for_earlier();
   const int c = blockIdx.x * blockDim.x + threadIdx.x;
   if (c >= width) return;
   const float* in = gate_up.row(blockIdx.y);
@@ -59,12 +114,16 @@ __global__ void swiglu(ConstRows gate_up, Rows out, int width) {
 }
 
 __global__ void sigmoid_gate(Rows x, ConstRows gate, int width) {
+  start_next();
+  wait_for_earlier();
   const int c = blockIdx.x * blockDim.x + threadIdx.x;
   if (c < width) x.row(blockIdx.y)[c] *= sigmoid(gate.row(blockIdx.y)[c]);
 }
 
 // gate == null: out += x. Else out += sigmoid(gate[row]) x.
 __global__ void add(Rows out, ConstRows x, ConstRows gate, int width) {
+  start_next();
+  wait_for_earlier();
   const int c = blockIdx.x * blockDim.x + threadIdx.x;
   if (c >= width) return;
   const float factor = gate.data == nullptr ? 1.0f : sigmoid(gate.row(blockIdx.y)[0]);
@@ -72,6 +131,8 @@ __global__ void add(Rows out, ConstRows x, ConstRows gate, int width) {
 }
 
 __global__ void gather_rows(ConstRows x, const int32_t* index, Rows out, int width) {
+  start_next();
+  wait_for_earlier();
   const int c = blockIdx.x * blockDim.x + threadIdx.x;
   if (c >= width) return;
   const int32_t row = index[blockIdx.y];
@@ -81,6 +142,8 @@ __global__ void gather_rows(ConstRows x, const int32_t* index, Rows out, int wid
 // One warp per (row, head).
 __global__ void gated_rms_norm(ConstRows x, ConstRows gate, const float* weight, Rows out,
                                int heads, int dim, float eps, int tasks) {
+  start_next();
+  wait_for_earlier();
   const int task = (blockIdx.x * blockDim.x + threadIdx.x) / kWarp;
   if (task >= tasks) return;
   const int row = task / heads, first = task % heads * dim, lane = threadIdx.x % kWarp;
@@ -102,6 +165,8 @@ struct Rope {
 
 // One warp per (row, head) of q or k.
 __global__ void norm_rope(Rows x, const float* weight, Rope p, int heads, int tasks) {
+  start_next();
+  wait_for_earlier();
   const int task = (blockIdx.x * blockDim.x + threadIdx.x) / kWarp;
   if (task >= tasks) return;
   const int row = task / heads, lane = threadIdx.x % kWarp;
@@ -136,77 +201,80 @@ dim3 grid_2d(int32_t width, int32_t rows) {
 void launch_norm_rope(Stream& stream, const TensorView& x, const ConstTensorView& weight,
                       const Rope& rope) {
   const int heads = x.cols() / rope.dim, tasks = x.rows() * heads;
-  norm_rope<<<blocks_for(int64_t{tasks} * kWarp, kThreads), kThreads, 0, native(stream)>>>(
-      rows_of(x), weight.empty() ? nullptr : weight.row<float>(0), rope, heads, tasks);
-  launched();
+  launch_chained(native(stream), norm_rope, blocks_for(int64_t{tasks} * kWarp, kThreads), kThreads,
+                 0, rows_of(x), weight.empty() ? nullptr : weight.row<float>(0), rope, heads,
+                 tasks);
+}
+
+bool whole_quads(const ConstTensorView& t) {
+  return t.row_stride % 4 == 0 && reinterpret_cast<uintptr_t>(t.data) % 16 == 0;
+}
+
+template <bool ADDS, class Op>
+void launch_norm(Stream& stream, const ConstTensorView& x, const TensorView& residual,
+                 const Op& op) {
+  const int width = op.out.cols();
+  const bool held = width % 4 == 0 && width <= kNormWidthMax && whole_quads(x) &&
+                    whole_quads(op.out) && whole_quads(op.weight) &&
+                    (!ADDS || whole_quads(residual));
+  launch_chained(native(stream), held ? rms_norm_held<ADDS> : rms_norm,
+                 static_cast<unsigned>(op.out.rows()), held ? kNormThreads : kThreads, 0,
+                 rows_of(x), ADDS ? rows_of(residual) : Rows{}, op.weight.template row<float>(0),
+                 rows_of(op.out), width, op.eps, op.weight_bias);
 }
 
 }  // namespace
 
 void launch(Stream& stream, const ops::Embedding& op, Scratch) {
   const DenseTable table{op.table.codes.data, op.table.codes.row_stride, op.table.codes.dtype};
-  embedding<<<static_cast<unsigned>(op.out.rows()), kThreads, 0, native(stream)>>>(
-      ints(op.tokens), table, rows_of(op.out), op.out.cols(), op.scale);
-  launched();
+  launch_chained(native(stream), embedding, static_cast<unsigned>(op.out.rows()), kThreads, 0,
+                 ints(op.tokens), table, rows_of(op.out), op.out.cols(), op.scale);
 }
 
 void launch(Stream& stream, const ops::TakeTokens& op, Scratch) {
   const int rows = op.source.rows();
-  take_tokens<<<blocks_for(rows, kThreads), kThreads, 0, native(stream)>>>(
-      op.tokens.row<int32_t>(0), ints(op.source), ints(op.drawn), rows);
-  launched();
+  launch_chained(native(stream), take_tokens, blocks_for(rows, kThreads), kThreads, 0,
+                 op.tokens.row<int32_t>(0), ints(op.source), ints(op.drawn), rows);
 }
 
 void launch(Stream& stream, const ops::RmsNorm& op, Scratch) {
-  rms_norm<<<static_cast<unsigned>(op.x.rows()), kThreads, 0, native(stream)>>>(
-      rows_of(op.x), Rows{}, op.weight.row<float>(0), rows_of(op.out), op.x.cols(), op.eps,
-      op.weight_bias);
-  launched();
+  launch_norm<false>(stream, op.x, TensorView{}, op);
 }
 
 void launch(Stream& stream, const ops::AddRmsNorm& op, Scratch) {
-  rms_norm<<<static_cast<unsigned>(op.out.rows()), kThreads, 0, native(stream)>>>(
-      rows_of(op.delta), rows_of(op.residual), op.weight.row<float>(0), rows_of(op.out),
-      op.out.cols(), op.eps, op.weight_bias);
-  launched();
+  launch_norm<true>(stream, op.delta, op.residual, op);
 }
 
 void launch(Stream& stream, const ops::SwiGlu& op, Scratch) {
-  swiglu<<<grid_2d(op.out.cols(), op.out.rows()), kThreads, 0, native(stream)>>>(
-      rows_of(op.gate_up), rows_of(op.out), op.out.cols());
-  launched();
+  launch_chained(native(stream), swiglu, grid_2d(op.out.cols(), op.out.rows()), kThreads, 0,
+                 rows_of(op.gate_up), rows_of(op.out), op.out.cols());
 }
 
 void launch(Stream& stream, const ops::SigmoidGate& op, Scratch) {
-  sigmoid_gate<<<grid_2d(op.x.cols(), op.x.rows()), kThreads, 0, native(stream)>>>(
-      rows_of(op.x), rows_of(op.gate), op.x.cols());
-  launched();
+  launch_chained(native(stream), sigmoid_gate, grid_2d(op.x.cols(), op.x.rows()), kThreads, 0,
+                 rows_of(op.x), rows_of(op.gate), op.x.cols());
 }
 
 void launch(Stream& stream, const ops::AddGated& op, Scratch) {
-  add<<<grid_2d(op.out.cols(), op.out.rows()), kThreads, 0, native(stream)>>>(
-      rows_of(op.out), rows_of(op.x), rows_of(op.gate_logit), op.out.cols());
-  launched();
+  launch_chained(native(stream), add, grid_2d(op.out.cols(), op.out.rows()), kThreads, 0,
+                 rows_of(op.out), rows_of(op.x), rows_of(op.gate_logit), op.out.cols());
 }
 
 void launch(Stream& stream, const ops::Add& op, Scratch) {
-  add<<<grid_2d(op.x.cols(), op.x.rows()), kThreads, 0, native(stream)>>>(
-      rows_of(op.x), rows_of(op.delta), ConstRows{}, op.x.cols());
-  launched();
+  launch_chained(native(stream), add, grid_2d(op.x.cols(), op.x.rows()), kThreads, 0, rows_of(op.x),
+                 rows_of(op.delta), ConstRows{}, op.x.cols());
 }
 
 void launch(Stream& stream, const ops::GatherRows& op, Scratch) {
-  gather_rows<<<grid_2d(op.out.cols(), op.out.rows()), kThreads, 0, native(stream)>>>(
-      rows_of(op.x), ints(op.index), rows_of(op.out), op.out.cols());
-  launched();
+  launch_chained(native(stream), gather_rows, grid_2d(op.out.cols(), op.out.rows()), kThreads, 0,
+                 rows_of(op.x), ints(op.index), rows_of(op.out), op.out.cols());
 }
 
 void launch(Stream& stream, const ops::GatedRmsNorm& op, Scratch) {
   const int dim = op.weight.rows(), heads = op.x.cols() / dim, tasks = op.x.rows() * heads;
-  gated_rms_norm<<<blocks_for(int64_t{tasks} * kWarp, kThreads), kThreads, 0, native(stream)>>>(
-      rows_of(op.x), rows_of(op.gate), op.weight.row<float>(0), rows_of(op.out), heads, dim, op.eps,
-      tasks);
-  launched();
+  launch_chained(native(stream), gated_rms_norm, blocks_for(int64_t{tasks} * kWarp, kThreads),
+                 kThreads, 0, rows_of(op.x), rows_of(op.gate), op.weight.row<float>(0),
+                 rows_of(op.out), heads, dim, op.eps, tasks);
 }
 
 void launch(Stream& stream, const ops::QkNormRope& op, Scratch) {
