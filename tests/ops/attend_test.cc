@@ -8,6 +8,7 @@ namespace exode {
 namespace {
 
 using testing::HostTensor;
+using testing::on_cuda;
 using testing::OpRunner;
 
 struct Geometry {
@@ -17,7 +18,17 @@ struct Geometry {
   int32_t window = 0;
   int32_t kv_width() const { return heads * dim; }
   int32_t q_width() const { return heads * group * dim; }
+  // CUDA splits a head over the lanes of a warp.
+  bool is_built() const { return !on_cuda() || dim % 32 == 0; }
 };
+
+// On CUDA, what is stored in 16 bits is multiplied in 16 bits.
+double bound(const Geometry& g, double exact, const std::vector<float>& expected) {
+  if (!on_cuda() || std::string_view(g.format) == "f32") return exact;
+  double most = 0;
+  for (const float x : expected) most = std::max(most, std::abs(static_cast<double>(x)));
+  return testing::kFastRowError * most;
+}
 
 // One sequence per entry of `lengths`; blocks are dealt out so that no sequence has neighbours.
 // All bytes start as ones, which is NaN in every dense format.
@@ -157,6 +168,7 @@ TEST(AttendTest, IsTextbookSoftmaxOnBothBackends) {
   for (const Geometry& g : {Geometry{"f32", 2, 3, 64, 0, 0}, Geometry{"f32", 1, 6, 128, 0, 0},
                             Geometry{"f32", 3, 1, 64, 2, 0}, Geometry{"f32", 1, 8, 256, 0, 70},
                             Geometry{"f32", 2, 2, 16, 0, 1}, Geometry{"f32", 1, 5, 48, 0, 64}}) {
+    if (!g.is_built()) continue;
     SCOPED_TRACE(::testing::Message() << g.group << ' ' << g.dim << ' ' << g.window);
     for (const Backend backend : {Backend::kRef, Backend::kCpu}) {
       OpRunner run(backend);
@@ -182,7 +194,9 @@ TEST(AttendTest, MatchesReferenceForStoredFormats) {
       Cache cache(g, {140});
       append(cpu, cache, Rows().add(0, 0, 140));
       const Rows rows = Rows().add(0, 0, 3).add(0, 60, 80);
-      EXPECT_LE(testing::max_difference(attend(cpu, cache, rows), attend(ref, cache, rows)), 5e-6);
+      const std::vector<float> expected = attend(ref, cache, rows);
+      EXPECT_LE(testing::max_difference(attend(cpu, cache, rows), expected),
+                bound(g, 5e-6, expected));
     }
   }
 }
@@ -250,7 +264,8 @@ TEST(AttendTest, LongContext) {
   Cache cache(g, {kLength});
   append(cpu, cache, Rows().add(0, 0, kLength));
   const Rows rows = Rows().add(0, kLength - 3, 3);
-  EXPECT_LE(testing::max_difference(attend(cpu, cache, rows), attend(ref, cache, rows)), 1e-6);
+  const std::vector<float> expected = attend(ref, cache, rows);
+  EXPECT_LE(testing::max_difference(attend(cpu, cache, rows), expected), bound(g, 1e-6, expected));
 }
 
 // Subnormal halves and ties in the rounding: what is stored is what half.h defines.
@@ -264,11 +279,11 @@ TEST(AttendTest, StoredValuesAreRoundedToNearestEven) {
                                      2049,         4097.5f,
                                      0x1p-20f,     -1};
   for (const auto& [name, dtype] : {std::pair{"bf16", DType::kBF16}, {"f16", DType::kF16}}) {
-    HostTensor rounded(dtype, {16});
+    HostTensor rounded(dtype, {32});
     rounded.fill_values(values);
     OpRunner run(Backend::kCpu);
-    Cache cache(Geometry{name, 1, 1, 16, 0, 0}, {1});
-    HostTensor k(DType::kF32, {1, 16}), v(DType::kF32, {1, 16});
+    Cache cache(Geometry{name, 1, 1, 32, 0, 0}, {1});
+    HostTensor k(DType::kF32, {1, 32}), v(DType::kF32, {1, 32});
     v.fill_values(values);
     HostTensor zero = testing::indices({0});
     run(kv::KvAppend{.cache = cache.view(),

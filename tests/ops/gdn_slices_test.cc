@@ -92,6 +92,7 @@ const std::vector<Slice> kStep = {{1, 3, 77, false},
 TEST(GdnSlicesTest, DeltaMatchesReferenceForManySlices) {
   for (const GdnShape& shape : {GdnShape{2, 2, 128, 128}, GdnShape{1, 3, 64, 64},
                                 GdnShape{2, 4, 16, 32}, GdnShape{1, 2, 48, 16}}) {
+    if (!testing::is_built(shape)) continue;
     SCOPED_TRACE(::testing::Message() << shape.value_heads << ' ' << shape.key_dim);
     OpRunner ref(Backend::kRef), one(Backend::kCpu, 1), three(Backend::kCpu, 3);
     const Result expected = run_delta(ref, shape, kStep), actual = run_delta(one, shape, kStep);
@@ -186,13 +187,13 @@ TEST(GdnSlicesTest, DeltaStaysExactWhenATokenForgetsEverything) {
 // Keys of head κ are the unit vector κ, values are ones: what a value head stores names its key
 // head.
 TEST(GdnSlicesTest, ConsecutiveValueHeadsShareAKeyHead) {
-  const GdnShape shape{2, 6, 16, 16};
+  const GdnShape shape{2, 6, 32, 32};
   for (const Backend backend : {Backend::kRef, Backend::kCpu}) {
     Slices s({{1, 0, 0, true}});
     HostTensor qkv(DType::kF32, {1, shape.conv_channels()}), g(DType::kF32, {1, 6});
     HostTensor beta(DType::kF32, {1, 6}), out(DType::kF32, {1, shape.value_width()});
-    HostTensor state(DType::kF32, {1, shape.value_width(), 16});
-    for (int32_t h = 0; h < 2; ++h) qkv.set(shape.key_width() + h * 16 + h, 1);
+    HostTensor state(DType::kF32, {1, shape.value_width(), 32});
+    for (int32_t h = 0; h < 2; ++h) qkv.set(shape.key_width() + h * 32 + h, 1);
     for (int32_t i = 0; i < shape.value_width(); ++i) qkv.set(2 * shape.key_width() + i, 1);
     for (int32_t h = 0; h < 6; ++h) beta.set(h, 1);
     OpRunner run(backend);
@@ -205,23 +206,23 @@ TEST(GdnSlicesTest, ConsecutiveValueHeadsShareAKeyHead) {
                         .shape = shape,
                         .out = out.view()});
     for (int32_t h = 0; h < 6; ++h) {
-      EXPECT_NEAR(state.get(int64_t{h} * 16 * 16 + h / 3), 1, 1e-5) << "value head " << h;
-      EXPECT_NEAR(state.get(int64_t{h} * 16 * 16 + 1 - h / 3), 0, 1e-5) << "value head " << h;
+      EXPECT_NEAR(state.get(int64_t{h} * 32 * 32 + h / 3), 1, 1e-5) << "value head " << h;
+      EXPECT_NEAR(state.get(int64_t{h} * 32 * 32 + 1 - h / 3), 0, 1e-5) << "value head " << h;
     }
   }
 }
 
 TEST(GdnSlicesTest, FreshSlicesIgnoreWhateverTheSlotHolds) {
-  const GdnShape shape{1, 1, 16, 16};
+  const GdnShape shape{1, 1, 32, 32};
   for (const Backend backend : {Backend::kRef, Backend::kCpu}) {
     for (const int32_t rows : {1, 64}) {
       Slices s({{rows, 0, 0, true}});
-      HostTensor x(DType::kF32, {rows, 48}), mixed(DType::kF32, {rows, 48});
-      HostTensor weight(DType::kF32, {48, 4}), g(DType::kF32, {rows, 1}),
-          out(DType::kF32, {rows, 16});
-      HostTensor base(DType::kF32, {1, 16, 16}), tail(DType::kF32, {1, 3, 48});
-      base.fill_values(std::vector<float>(256, NAN));
-      tail.fill_values(std::vector<float>(144, NAN));
+      HostTensor x(DType::kF32, {rows, 96}), mixed(DType::kF32, {rows, 96});
+      HostTensor weight(DType::kF32, {96, 4}), g(DType::kF32, {rows, 1}),
+          out(DType::kF32, {rows, 32});
+      HostTensor base(DType::kF32, {1, 32, 32}), tail(DType::kF32, {1, 3, 96});
+      base.fill_values(std::vector<float>(32 * 32, NAN));
+      tail.fill_values(std::vector<float>(3 * 96, NAN));
       const StateView state{.base = base.view(), .conv_tail = tail.view()};
       OpRunner run(backend);
       run(ops::CausalConv{.x = x.fill(1).view(),

@@ -66,7 +66,12 @@ float worst(const HostTensor& a, const HostTensor& b) {
   return w;
 }
 
-class GatedDeltaTest : public ::testing::TestWithParam<GdnShape> {};
+class GatedDeltaTest : public ::testing::TestWithParam<GdnShape> {
+ protected:
+  void SetUp() override {
+    if (!is_built(GetParam())) GTEST_SKIP() << "not built for this device";
+  }
+};
 
 TEST_P(GatedDeltaTest, EqualsTheReferenceForAnyLengthStartAndState) {
   OpRunner ref(Backend::kRef), cpu(Backend::kCpu);

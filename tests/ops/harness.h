@@ -2,6 +2,8 @@
 // backend through Exec, and the error measures.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -9,6 +11,7 @@
 
 #include "base/half.h"
 #include "base/rng.h"
+#include "ops/device_run.h"
 #include "ops/exec.h"
 
 namespace exode::testing {
@@ -19,10 +22,10 @@ class HostTensor {
   HostTensor(DType dtype, Shape shape)
       : dtype_(dtype),
         shape_(shape),
-        bytes_(static_cast<size_t>(shape.elements()) * dtype_bytes(dtype) + 64) {}
+        lines_(static_cast<size_t>(shape.elements()) * dtype_bytes(dtype) / 64 + 2) {}
 
-  TensorView view() { return dense_view(bytes_.data(), dtype_, shape_); }
-  ConstTensorView cview() const { return dense_view(bytes_.data(), dtype_, shape_); }
+  TensorView view() { return dense_view(lines_[0].bytes, dtype_, shape_); }
+  ConstTensorView cview() const { return dense_view(lines_[0].bytes, dtype_, shape_); }
   int64_t size() const { return shape_.elements(); }
 
   float get(int64_t i) const {
@@ -81,32 +84,46 @@ class HostTensor {
   }
 
  private:
+  struct alignas(64) Line {  // device memory is aligned like this
+    std::byte bytes[64];
+  };
   template <class T>
   T at(int64_t i) const {
     T value;
-    std::memcpy(&value, bytes_.data() + static_cast<size_t>(i) * sizeof(T), sizeof(T));
+    std::memcpy(&value, lines_[0].bytes + static_cast<size_t>(i) * sizeof(T), sizeof(T));
     return value;
   }
   template <class T>
   void put(int64_t i, T value) {
-    std::memcpy(bytes_.data() + static_cast<size_t>(i) * sizeof(T), &value, sizeof(T));
+    std::memcpy(lines_[0].bytes + static_cast<size_t>(i) * sizeof(T), &value, sizeof(T));
   }
   DType dtype_;
   Shape shape_;
-  std::vector<std::byte> bytes_;
+  std::vector<Line> lines_;
 };
 
-// Runs one op on the reference or CPU table with exactly the scratch that plan mode counted.
+// Runs one op on the reference or the tested backend with exactly the scratch that plan mode
+// counted. kCpu is the tested backend, whatever the command line made it (ops/target.h); threads
+// concern the CPU only.
 class OpRunner {
  public:
   explicit OpRunner(Backend backend, int32_t threads = 2) {
-    device_ = open_device({.name = "cpu", .threads = threads}).value();
-    table_ = backend == Backend::kRef ? ref_ops(device_->caps()) : cpu_ops(device_->caps());
+    const bool tested = backend == Backend::kCpu;
+    if (tested && on_cuda()) {
+      device_ = target().cuda.get();
+      table_ = cuda_ops(device_->caps(), target().numerics);
+    } else {
+      own_device_ = open_device({.name = "cpu", .threads = threads}).value();
+      device_ = own_device_.get();
+      table_ = tested ? cpu_ops(device_->caps()) : ref_ops(device_->caps());
+    }
+    on_copies_ = tested && (on_cuda() || target().guarded);
   }
   template <class Op>
   void operator()(const Op& op) {
     Arena counting = Arena::counting();
     Exec(Exec::Mode::kPlan, table_, device_->stream(), counting)(op);
+    if (on_copies_) return run_on_copies(op, counting.peak_bytes());
     std::vector<std::byte> memory(counting.peak_bytes() + 64);
     auto* aligned =
         reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
@@ -117,7 +134,19 @@ class OpRunner {
   const OpTable& table() const { return table_; }
 
  private:
-  std::unique_ptr<Device> device_;
+  template <class Op>
+  void run_on_copies(const Op& op, size_t scratch_bytes) {
+    DeviceRun run(*device_, memory_, std::string(name(op)));
+    const Op placed = run.place(op);
+    Arena arena = Arena::over(run.scratch(scratch_bytes));
+    Exec(Exec::Mode::kRun, table_, device_->stream(), arena)(placed);
+    run.finish();
+  }
+
+  std::unique_ptr<Device> own_device_;
+  Device* device_ = nullptr;
+  bool on_copies_ = false;
+  DeviceMemory memory_;
   OpTable table_;
 };
 
@@ -130,6 +159,39 @@ inline double nmse(const std::vector<float>& actual, const std::vector<float>& e
     norm += static_cast<double>(expected[i]) * expected[i];
   }
   return error / norm;
+}
+
+// The largest √nmse of a row of `width` values.
+inline double worst_row_error(const std::vector<float>& actual, const std::vector<float>& expected,
+                              int64_t width) {
+  double worst = 0;
+  for (size_t at = 0; at < expected.size(); at += static_cast<size_t>(width)) {
+    const auto first = static_cast<int64_t>(at);
+    const double row =
+        std::sqrt(nmse({actual.begin() + first, actual.begin() + first + width},
+                       {expected.begin() + first, expected.begin() + first + width}));
+    worst = row <= worst ? worst : row;  // NaN stays
+  }
+  return worst;
+}
+
+// CUDA splits a key over the lanes of a warp.
+inline bool is_built(const GdnShape& shape) {
+  return !on_cuda() || (shape.key_dim % 32 == 0 && shape.value_dim % 32 == 0);
+}
+
+inline constexpr double kFastRowError = 2e-2;  // of 16-bit operands
+
+// Results of an op whose products may have 16-bit operands: as exact as sums in f32 can be, or
+// each row within kFastRowError.
+inline void expect_products_close(const std::vector<float>& actual,
+                                  const std::vector<float>& expected, int64_t width) {
+  ASSERT_EQ(actual.size(), expected.size());
+  if (fast_math()) {
+    EXPECT_LE(worst_row_error(actual, expected, width), kFastRowError);
+  } else {
+    EXPECT_LE(nmse(actual, expected), 1e-10);
+  }
 }
 
 }  // namespace exode::testing

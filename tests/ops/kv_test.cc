@@ -100,7 +100,9 @@ TEST_P(KvTest, EqualsTheReference) {
   EXPECT_EQ(a.bytes(), b.bytes());
   const std::vector<float> at{0, 1, 62, 63, 64, 65, 128, 199, 139, 0},
       seq{0, 0, 0, 0, 0, 0, 0, 0, 1, -1};
-  EXPECT_LE(nmse(attend(cpu, b, c, at, seq), attend(ref, a, c, at, seq)), 1e-10);
+  const bool exact = !on_cuda() || std::string_view(c.format) == "f32";
+  EXPECT_LE(nmse(attend(cpu, b, c, at, seq), attend(ref, a, c, at, seq)),
+            exact ? 1e-10 : kFastRowError * kFastRowError);
 }
 
 TEST_P(KvTest, ARowHasTheSameBitsAloneAndInCompany) {

@@ -21,8 +21,8 @@ TEST_P(MatMulTest, EqualsTheReferenceForAwkwardShapes) {
     const RandomWeight w(GetParam(), n, k, 11);
     for (int32_t rows : {1, 2, 3, 4, 5, 7, 8, 9, 16, 33, 65}) {
       const HostTensor x = HostTensor(DType::kF32, {rows, k}).fill(5);
-      EXPECT_LE(nmse(multiply(cpu, x, w.view()), multiply(ref, x, w.view())), 1e-10)
-          << n << "x" << k << " rows " << rows;
+      SCOPED_TRACE(::testing::Message() << n << "x" << k << " rows " << rows);
+      expect_products_close(multiply(cpu, x, w.view()), multiply(ref, x, w.view()), n);
     }
   }
 }
@@ -30,6 +30,7 @@ TEST_P(MatMulTest, EqualsTheReferenceForAwkwardShapes) {
 // Few rows decode weights in registers, many in parts of K and panels of rows: K spans two parts
 // and the rows span three panels.
 TEST_P(MatMulTest, ARowHasTheSameBitsWhateverTheRowAndThreadCount) {
+  if (fast_math()) GTEST_SKIP() << "promised for up to eight rows";
   const int32_t n = 70, k = 1157, all_rows = 133;
   const RandomWeight w(GetParam(), n, k, 3);
   const HostTensor x = HostTensor(DType::kF32, {all_rows, k}).fill(9);
@@ -58,7 +59,7 @@ TEST_P(MatMulTest, StridedViewsStayInTheirColumns) {
     (*run)(ops::MatMul{
         .x = x.view().slice_cols(20, 256), .w = w.view(), .out = target.view().slice_cols(4, 12)});
   }
-  EXPECT_LE(nmse(out.floats(), expected.floats()), 1e-10);
+  expect_products_close(out.floats(), expected.floats(), 20);
   EXPECT_EQ(out.get(3), expected.get(3));
   EXPECT_EQ(out.get(16), expected.get(16));
 }

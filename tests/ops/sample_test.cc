@@ -48,6 +48,25 @@ std::vector<float> random_logits(int32_t n, uint64_t seed, float scale = 4) {
   return HostTensor(DType::kF32, {n}).fill(seed, -scale, scale).floats();
 }
 
+// The tokens at positions 0…count of rows that are otherwise equal, many rows an op.
+std::vector<int32_t> draw_many(OpRunner& op, const std::vector<float>& logits,
+                               const ops::SampleRow& row, int32_t count) {
+  constexpr int32_t kRows = 500;
+  const auto vocab = static_cast<int32_t>(logits.size());
+  std::vector<float> copies;
+  for (int32_t r = 0; r < kRows; ++r) copies.insert(copies.end(), logits.begin(), logits.end());
+  std::vector<int32_t> ids;
+  for (int32_t first = 0; first < count; first += kRows) {
+    Draw draw{std::vector<ops::SampleRow>(kRows, row), {}, {}};
+    for (int32_t r = 0; r < kRows; ++r) {
+      draw.rows[static_cast<size_t>(r)].position = static_cast<uint64_t>(first + r);
+    }
+    const std::vector<int32_t> some = draw.run(op, copies, vocab, vocab);
+    ids.insert(ids.end(), some.begin(), some.end());
+  }
+  return ids;
+}
+
 class SampleTest : public ::testing::TestWithParam<Backend> {
  protected:
   OpRunner op_{GetParam()};
@@ -105,15 +124,11 @@ TEST_P(SampleTest, RestrictionsKeepExactlyTheRightIds) {
   const std::vector<float> logits{std::log(.25f), std::log(.5f), std::log(.04f), std::log(.15f),
                                   std::log(.06f)};
   const auto seen = [&](auto change) {
-    std::map<int32_t, int> counts;
-    for (uint64_t i = 0; i < 3000; ++i) {
-      ops::SampleRow r = row(1, 5, i);
-      change(r);
-      ++counts[Draw{{r}, {}, {}}.run(op_, logits, 5, 5)[0]];
-    }
-    std::vector<int32_t> ids;
-    for (const auto& [id, count] : counts) ids.push_back(id);
-    return ids;
+    ops::SampleRow r = row(1, 5);
+    change(r);
+    const std::vector<int32_t> drawn = draw_many(op_, logits, r, 3000);
+    const std::set<int32_t> ids(drawn.begin(), drawn.end());
+    return std::vector<int32_t>(ids.begin(), ids.end());
   };
   EXPECT_EQ(seen([](auto& r) { r.top_k = 2; }), (std::vector<int32_t>{0, 1}));
   EXPECT_EQ(seen([](auto& r) { r.top_p = 0.74f; }), (std::vector<int32_t>{0, 1}));
@@ -135,9 +150,8 @@ TEST(SampleCpu, FrequenciesMatchTheProbabilities) {
   double total = 0;
   for (size_t i = 0; i < p.size(); ++i) total += p[i] = std::exp(logits[i] / temperature);
   std::vector<int> counts(kVocab);
-  for (uint64_t i = 0; i < kDraws; ++i) {
-    ++counts[static_cast<size_t>(
-        Draw{{row(temperature, 77, i)}, {}, {}}.run(cpu, logits, kVocab, kVocab)[0])];
+  for (const int32_t id : draw_many(cpu, logits, row(temperature, 77), kDraws)) {
+    ++counts[static_cast<size_t>(id)];
   }
   double chi = 0;
   for (size_t i = 0; i < p.size(); ++i) {
@@ -239,11 +253,9 @@ TEST(SampleCpu, RestrictedFrequenciesMatchTheProbabilities) {
   for (int32_t i = 0; i < kKept; ++i) total += std::exp(at(order[static_cast<size_t>(i)]));
   std::map<int32_t, int> counts;
   OpRunner cpu(Backend::kCpu);
-  for (uint64_t i = 0; i < kDraws; ++i) {
-    ops::SampleRow r = row(1, 21, i);
-    r.top_k = kKept;
-    ++counts[Draw{{r}, {}, {}}.run(cpu, logits, kVocab, kVocab)[0]];
-  }
+  ops::SampleRow r = row(1, 21);
+  r.top_k = kKept;
+  for (const int32_t id : draw_many(cpu, logits, r, kDraws)) ++counts[id];
   double chi = 0;
   int drawn = 0;
   for (int32_t i = 0; i < kKept; ++i) {
