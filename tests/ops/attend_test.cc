@@ -1,142 +1,9 @@
 // Attention over the paged cache: against textbook softmax, at any cut of a prompt into steps, over
 // memory that was never written, over long contexts.
-#include "kv/kv.h"
-#include "kv/pool.h"
-#include "ops/compare.h"
+#include "ops/kv_case.h"
 
-namespace exode {
+namespace exode::testing {
 namespace {
-
-using testing::HostTensor;
-using testing::on_cuda;
-using testing::OpRunner;
-
-struct Geometry {
-  const char* format = "f32";
-  int32_t heads = 1, group = 1, dim = 64;
-  float soft_cap = 0;
-  int32_t window = 0;
-  int32_t kv_width() const { return heads * dim; }
-  int32_t q_width() const { return heads * group * dim; }
-  // CUDA splits a head over the lanes of a warp.
-  bool is_built() const { return !on_cuda() || dim % 32 == 0; }
-};
-
-// On CUDA, what is stored in 16 bits is multiplied in 16 bits.
-double bound(const Geometry& g, double exact, const std::vector<float>& expected) {
-  if (!on_cuda() || std::string_view(g.format) == "f32") return exact;
-  double most = 0;
-  for (const float x : expected) most = std::max(most, std::abs(static_cast<double>(x)));
-  return testing::kFastRowError * most;
-}
-
-// One sequence per entry of `lengths`; blocks are dealt out so that no sequence has neighbours.
-// All bytes start as ones, which is NaN in every dense format.
-class Cache {
- public:
-  Cache(const Geometry& g, const std::vector<int32_t>& lengths)
-      : g_(g), format_(*find_kv_format(g.format)), lengths_(lengths) {
-    for (const int32_t length : lengths) width_ = std::max(width_, blocks_for_tokens(length));
-    const auto seqs = static_cast<int32_t>(lengths.size());
-    const KvGeometry geometry{.layers = 1, .heads = g.heads, .head_dim = g.dim};
-    block_bytes_ = format_.block_bytes(geometry);
-    memory_.assign(block_bytes_ * static_cast<size_t>(width_ * seqs + 1), std::byte{0xff});
-    for (int32_t s = 0; s < seqs; ++s) {
-      for (int32_t b = 0; b < width_; ++b) table_.push_back((width_ - 1 - b) * seqs + s);
-    }
-    table_tensor_ = std::make_unique<HostTensor>(testing::indices(table_));
-  }
-
-  KvView view() {
-    const auto seqs = static_cast<int32_t>(lengths_.size());
-    return {.base = memory_.data(),
-            .block_stride = static_cast<int64_t>(block_bytes_),
-            .heads = g_.heads,
-            .head_dim = g_.dim,
-            .block_table = dense_view(table_tensor_->view().data, DType::kI32, {seqs, width_}),
-            .format = &format_};
-  }
-  // Moves block `index` of sequence 0 to the spare block and points the table there.
-  void relocate(int32_t index) {
-    const auto spare = static_cast<int32_t>(memory_.size() / block_bytes_) - 1;
-    std::byte* from =
-        memory_.data() + static_cast<size_t>(table_[static_cast<size_t>(index)]) * block_bytes_;
-    std::memcpy(memory_.data() + static_cast<size_t>(spare) * block_bytes_, from, block_bytes_);
-    std::memset(from, 0xff, block_bytes_);
-    table_tensor_->set(index, static_cast<float>(spare));
-  }
-  const Geometry& geometry() const { return g_; }
-
- private:
-  Geometry g_;
-  const KvFormat& format_;
-  std::vector<int32_t> lengths_, table_;
-  std::unique_ptr<HostTensor> table_tensor_;
-  int32_t width_ = 0;
-  size_t block_bytes_ = 0;
-  std::vector<std::byte> memory_;
-};
-
-struct Rows {
-  std::vector<int32_t> sequences, positions;
-  int32_t count() const { return static_cast<int32_t>(positions.size()); }
-  Rows& add(int32_t sequence, int32_t first, int32_t rows) {
-    for (int32_t i = 0; i < rows; ++i) {
-      sequences.push_back(sequence);
-      positions.push_back(first + i);
-    }
-    return *this;
-  }
-};
-
-// A vector that depends on what, sequence and position only.
-float element(uint64_t what, int32_t sequence, int32_t position, int64_t i) {
-  const uint64_t key = what * 1'000'003 + static_cast<uint64_t>(sequence) * 1'000'000'007 +
-                       static_cast<uint64_t>(position + 1);
-  return 2 * random_unit(key, static_cast<uint64_t>(i)) - 1;
-}
-
-HostTensor vectors(uint64_t what, const Rows& rows, int32_t width) {
-  HostTensor t(DType::kF32, {rows.count(), width});
-  for (int32_t r = 0; r < rows.count(); ++r) {
-    const auto at = static_cast<size_t>(r);
-    for (int32_t i = 0; i < width; ++i) {
-      t.set(int64_t{r} * width + i, element(what, rows.sequences[at], rows.positions[at], i));
-    }
-  }
-  return t;
-}
-
-constexpr uint64_t kQuery = 1, kKey = 2, kValue = 3;
-
-void append(OpRunner& run, Cache& cache, const Rows& rows, uint64_t shift = 0) {
-  const int32_t width = cache.geometry().kv_width();
-  HostTensor k = vectors(kKey + shift, rows, width), v = vectors(kValue + shift, rows, width);
-  HostTensor positions = testing::indices(rows.positions), seqs = testing::indices(rows.sequences);
-  run(kv::KvAppend{.cache = cache.view(),
-                   .k = k.view(),
-                   .v = v.view(),
-                   .positions = positions.view(),
-                   .seq_of_row = seqs.view()});
-}
-
-float scale_of(const Geometry& g) { return 4 / std::sqrt(static_cast<float>(g.dim)); }
-
-std::vector<float> attend(OpRunner& run, Cache& cache, const Rows& rows) {
-  const Geometry& g = cache.geometry();
-  HostTensor q = vectors(kQuery, rows, g.q_width()), out(DType::kF32, {rows.count(), g.q_width()});
-  out.fill(9);
-  HostTensor positions = testing::indices(rows.positions), seqs = testing::indices(rows.sequences);
-  run(kv::Attend{.cache = cache.view(),
-                 .q = q.view(),
-                 .out = out.view(),
-                 .positions = positions.view(),
-                 .seq_of_row = seqs.view(),
-                 .scale = scale_of(g),
-                 .soft_cap = g.soft_cap,
-                 .window = g.window});
-  return out.floats();
-}
 
 // Textbook attention from the vectors themselves: no cache, no format, no op.
 std::vector<float> expected_row(const Geometry& g, int32_t sequence, int32_t position) {
@@ -180,7 +47,7 @@ TEST(AttendTest, IsTextbookSoftmaxOnBothBackends) {
         const std::vector<float> row = expected_row(g, rows.sequences[r], rows.positions[r]);
         expected.insert(expected.end(), row.begin(), row.end());
       }
-      EXPECT_LE(testing::max_difference(attend(run, cache, rows), expected), 5e-6);
+      EXPECT_LE(max_difference(attend(run, cache, rows), expected), 5e-6);
     }
   }
 }
@@ -195,8 +62,7 @@ TEST(AttendTest, MatchesReferenceForStoredFormats) {
       append(cpu, cache, Rows().add(0, 0, 140));
       const Rows rows = Rows().add(0, 0, 3).add(0, 60, 80);
       const std::vector<float> expected = attend(ref, cache, rows);
-      EXPECT_LE(testing::max_difference(attend(cpu, cache, rows), expected),
-                bound(g, 5e-6, expected));
+      EXPECT_LE(max_difference(attend(cpu, cache, rows), expected), bound(g, 5e-6, expected));
     }
   }
 }
@@ -211,16 +77,15 @@ TEST(AttendTest, BitsOfARowDependOnNothingElse) {
     Cache cache(g, {200, 77});
     append(one, cache, Rows().add(0, 0, 200).add(1, 0, 77));
     const std::vector<float> whole = attend(one, cache, Rows().add(0, 0, 200));
-    testing::expect_same_bits(attend(two, cache, Rows().add(0, 0, 200)), whole);
-    testing::expect_same_bits(attend(five, cache, Rows().add(0, 0, 200)), whole);
+    expect_same_bits(attend(two, cache, Rows().add(0, 0, 200)), whole);
+    expect_same_bits(attend(five, cache, Rows().add(0, 0, 200)), whole);
     for (const int32_t rows : {1, 2, 3, 7, 30}) {
       for (int32_t first = 0; first + rows <= 200; first += 37) {
         const Rows step = Rows().add(1, 40, 3).add(-1, 0, 1).add(0, first, rows).add(1, 76, 1);
         const std::vector<float> all = attend(two, cache, step);
         const auto begin = all.begin() + 4 * width;
-        testing::expect_same_bits(
-            {begin, begin + rows * width},
-            {whole.begin() + first * width, whole.begin() + (first + rows) * width});
+        expect_same_bits({begin, begin + rows * width},
+                         {whole.begin() + first * width, whole.begin() + (first + rows) * width});
       }
     }
   }
@@ -234,7 +99,7 @@ TEST(AttendTest, LeavesPaddingRowsAlone) {
     OpRunner run(backend);
     Cache cache(g, {64});
     append(run, cache, Rows().add(-1, 5, 2));
-    testing::expect_same_bits(attend(run, cache, Rows().add(-1, 0, 3)), untouched.floats());
+    expect_same_bits(attend(run, cache, Rows().add(-1, 0, 3)), untouched.floats());
     append(run, cache, Rows().add(0, 0, 1));  // the padding rows have left no token behind
     const std::vector<float> row = attend(run, cache, Rows().add(0, 0, 1));
     EXPECT_TRUE(std::isfinite(row[0]));
@@ -249,11 +114,11 @@ TEST(AttendTest, BlocksMayMoveAndTokensMayBeOverwritten) {
     append(run, cache, prompt);
     const std::vector<float> before = attend(run, cache, last);
     cache.relocate(1);
-    testing::expect_same_bits(attend(run, cache, last), before);
+    expect_same_bits(attend(run, cache, last), before);
     append(run, cache, Rows().add(0, 100, 30), 10);  // rejected draft
-    EXPECT_GT(testing::max_difference(attend(run, cache, last), before), 1e-3);
+    EXPECT_GT(max_difference(attend(run, cache, last), before), 1e-3);
     append(run, cache, Rows().add(0, 100, 30));
-    testing::expect_same_bits(attend(run, cache, last), before);
+    expect_same_bits(attend(run, cache, last), before);
   }
 }
 
@@ -265,7 +130,7 @@ TEST(AttendTest, LongContext) {
   append(cpu, cache, Rows().add(0, 0, kLength));
   const Rows rows = Rows().add(0, kLength - 3, 3);
   const std::vector<float> expected = attend(ref, cache, rows);
-  EXPECT_LE(testing::max_difference(attend(cpu, cache, rows), expected), bound(g, 1e-6, expected));
+  EXPECT_LE(max_difference(attend(cpu, cache, rows), expected), bound(g, 1e-6, expected));
 }
 
 // Subnormal halves and ties in the rounding: what is stored is what half.h defines.
@@ -285,7 +150,7 @@ TEST(AttendTest, StoredValuesAreRoundedToNearestEven) {
     Cache cache(Geometry{name, 1, 1, 32, 0, 0}, {1});
     HostTensor k(DType::kF32, {1, 32}), v(DType::kF32, {1, 32});
     v.fill_values(values);
-    HostTensor zero = testing::indices({0});
+    HostTensor zero = indices({0});
     run(kv::KvAppend{.cache = cache.view(),
                      .k = k.view(),
                      .v = v.view(),
@@ -335,4 +200,4 @@ TEST(KvFormatTest, BlockBytesCountKeysAndValuesOfAllHeads) {
 }
 
 }  // namespace
-}  // namespace exode
+}  // namespace exode::testing

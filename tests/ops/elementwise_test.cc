@@ -94,6 +94,16 @@ TEST(ElementwiseTest, GatherRowsCopiesAndZeroes) {
   }
 }
 
+TEST(ElementwiseTest, TakeTokensReplacesWhereASourceIsGiven) {
+  for (const Backend backend : {Backend::kRef, Backend::kCpu}) {
+    OpRunner run(backend);
+    HostTensor tokens = testing::indices({5, -1, 7, 9}), source = testing::indices({-1, 2, 0, -1});
+    HostTensor drawn = testing::indices({100, 101, 102});
+    run(ops::TakeTokens{.tokens = tokens.view(), .source = source.view(), .drawn = drawn.view()});
+    EXPECT_EQ(tokens.floats(), (std::vector<float>{5, 102, 100, 9}));
+  }
+}
+
 // Outliers of real checkpoints: the exponential must saturate, not wrap.
 TEST(ElementwiseTest, GatesSaturateAtLargeInputs) {
   const std::vector<float> gates = {-1e30f, -1e4f, -300, -178, -150, -104, -89,  -88,

@@ -95,4 +95,35 @@ class RandomWeight {
   WeightView view_;
 };
 
+// A kInt4Group weight with the rows of each strip lying block by block (tensor/weight.h).
+class StripedWeight {
+ public:
+  StripedWeight(const WeightView& plain, int32_t strip) : view_(plain) {
+    view_.strip = strip;
+    codes_ = interleaved(plain.codes, strip, kInt4Block / 2, view_.codes);
+    scales_ = interleaved(plain.scales, strip, 1, view_.scales);
+    if (!plain.zeros.empty()) zeros_ = interleaved(plain.zeros, strip, 1, view_.zeros);
+  }
+  const WeightView& view() const { return view_; }
+
+ private:
+  static HostTensor interleaved(const ConstTensorView& plain, int32_t strip, int32_t unit,
+                                ConstTensorView& out) {
+    HostTensor t(plain.dtype, {plain.rows(), plain.cols()});
+    const auto bytes = static_cast<int64_t>(dtype_bytes(plain.dtype)) * unit;
+    const int64_t units = plain.cols() / unit;
+    for (int64_t r = 0; r < plain.rows(); ++r) {
+      const int64_t in_strip = r % strip, first = (r - in_strip) * units;
+      for (int64_t u = 0; u < units; ++u) {
+        std::memcpy(t.view().data + (first + u * strip + in_strip) * bytes,
+                    plain.row<std::byte>(0) + (r * units + u) * bytes, static_cast<size_t>(bytes));
+      }
+    }
+    out.data = t.cview().data;
+    return t;
+  }
+  WeightView view_;
+  HostTensor codes_{DType::kU8, {0}}, scales_{DType::kF32, {0}}, zeros_{DType::kU8, {0}};
+};
+
 }  // namespace exode::testing

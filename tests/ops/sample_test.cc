@@ -242,6 +242,46 @@ TEST(SampleCpu, EqualsTheReferenceOnARealVocabulary) {
   EXPECT_EQ(different, 0);
 }
 
+// The vocabulary of Qwen3.5, every restriction and penalty, several rows an op.
+TEST(SampleTested, EqualsTheReferenceOnTheLargestVocabulary) {
+  OpRunner ref(Backend::kRef), tested(Backend::kCpu);
+  constexpr int32_t kVocab = 248'320, kLimit = 248'077, kRows = 12;
+  std::vector<float> logits;
+  Draw draw;
+  for (uint64_t i = 0; i < kRows; ++i) {
+    std::vector<float> one = random_logits(kVocab, 30 + i, 1);
+    for (float& l : one) l = -2 * std::log(-std::log(0.5f + 0.4999f * l));
+    logits.insert(logits.end(), one.begin(), one.end());
+    ops::SampleRow r = row(i == 0 ? 0 : 0.5f + 0.1f * static_cast<float>(i), 200 + i, i);
+    if (i % 2 == 0) r.top_k = 50;
+    if (i % 3 == 0) r.top_p = 0.9f;
+    if (i % 4 == 1) r.min_p = 0.05f;
+    r.top_k = r.top_k == 0 && r.top_p == 1 && r.min_p == 0 ? 1000 : r.top_k;
+    r.presence = i % 3 == 1 ? 0.7f : 0;
+    r.frequency = i % 3 == 2 ? 0.3f : 0;
+    r.repetition = i % 4 == 3 ? 1.3f : 1;
+    r.history_first = static_cast<int32_t>(draw.history.size());
+    r.bias_first = static_cast<int32_t>(draw.bias.size());
+    // The likeliest ids are in the history, some as output.
+    std::vector<int32_t> order(kLimit);
+    std::iota(order.begin(), order.end(), 0);
+    std::partial_sort(order.begin(), order.begin() + 40, order.end(), [&](int32_t a, int32_t b) {
+      return one[static_cast<size_t>(a)] > one[static_cast<size_t>(b)];
+    });
+    for (int32_t j = 0; j < 40; ++j) {
+      draw.history.push_back({order[static_cast<size_t>(j)], j % 4});
+      if (j % 10 == 3) draw.bias.push_back({order[static_cast<size_t>(j)], 2.0f});
+    }
+    r.history_count = 40;
+    r.bias_count = 4;
+    draw.rows.push_back(r);
+  }
+  EXPECT_EQ(draw.run(tested, logits, kVocab, kLimit), draw.run(ref, logits, kVocab, kLimit));
+  draw.rows.resize(1);
+  logits.resize(kVocab);
+  EXPECT_EQ(draw.run(tested, logits, kVocab, kLimit), draw.run(ref, logits, kVocab, kLimit));
+}
+
 TEST(SampleCpu, RestrictedFrequenciesMatchTheProbabilities) {
   constexpr int32_t kVocab = 1000, kDraws = 20'000, kKept = 30;
   std::vector<float> logits = random_logits(kVocab, 11, 3);
