@@ -9,19 +9,22 @@
 #include <cstring>
 
 #include "device/cuda/cuda_check.h"
+#include "device/cuda_support.h"
 #include "device/device.h"
 
 namespace exode {
 namespace {
 
-constexpr int kComputeMajorMin = 8;  // mma.sync with bf16, cp.async
 constexpr size_t kCounters = 16384;
 constexpr size_t kExchangeBytes = size_t{16} << 20;
 constexpr size_t kMargin = 512u << 20;  // left to the driver, the context and other programs
 
-Error cuda_error(cudaError_t status, const char* what) {
-  return unsupported(fmt::format("{}: {}; check the driver with nvidia-smi, or use --device cpu",
-                                 what, cudaGetErrorString(status)));
+Status succeeded(cudaError_t status) {
+  if (status == cudaSuccess) return Done{};
+  CudaFailure failure{.status = status, .text = cudaGetErrorString(status)};
+  cudaDriverGetVersion(&failure.driver_version);
+  cudaRuntimeGetVersion(&failure.runtime_version);
+  return explain(failure);
 }
 
 class CudaGraph final : public StepGraph {
@@ -185,21 +188,14 @@ Result<int> parse_ordinal(const std::string& name, int count) {
 
 Result<std::unique_ptr<Device>> open_cuda_device(const DeviceOptions& options) {
   int count = 0;
-  if (const cudaError_t status = cudaGetDeviceCount(&count); status != cudaSuccess) {
-    return cuda_error(status, "no usable CUDA device");
-  }
+  EXODE_TRY(succeeded(cudaGetDeviceCount(&count)));
   EXODE_ASSIGN(const int ordinal, parse_ordinal(options.name, count));
-  if (const cudaError_t status = cudaSetDevice(ordinal); status != cudaSuccess) {
-    return cuda_error(status, "the CUDA device cannot be opened");
-  }
+  EXODE_TRY(succeeded(cudaSetDevice(ordinal)));
   cudaDeviceProp properties{};
-  EXODE_CUDA_CHECK(cudaGetDeviceProperties(&properties, ordinal));
-  if (properties.major < kComputeMajorMin) {
-    return unsupported(
-        fmt::format("{} has compute capability {}.{}; 8.0 (Ampere) or newer is "
-                    "needed; use --device cpu",
-                    properties.name, properties.major, properties.minor));
-  }
+  EXODE_TRY(succeeded(cudaGetDeviceProperties(&properties, ordinal)));
+  CudaGpu gpu{.name = properties.name, .major = properties.major, .minor = properties.minor};
+  EXODE_TRY(succeeded(cudaMemGetInfo(&gpu.free_bytes, &gpu.total_bytes)));
+  EXODE_TRY(require_usable(gpu, EXODE_CUDA_ARCHS, kMargin));
   size_t free_bytes = 0, total_bytes = 0;
   EXODE_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
   const size_t usable = free_bytes - std::min(free_bytes, kMargin);
