@@ -17,11 +17,11 @@ constexpr int32_t kWhole = 512;  // longer than every prompt
 class FixtureTest : public ::testing::TestWithParam<const char*> {
  protected:
   FixtureTest()
-      : reference_(fmt::format("{}/tests/golden/fixtures/{}/reference.safetensors",
-                               EXODE_SOURCE_DIR, GetParam())) {}
+      : reference_(
+            fmt::format("{}/{}/reference.safetensors", golden_places().references, GetParam())) {}
 
   std::unique_ptr<Engine> open(int32_t chunk, DType dtype = DType::kF32) {
-    const std::string folder = fmt::format("{}/assets/fixtures/{}", EXODE_BINARY_DIR, GetParam());
+    const std::string folder = fmt::format("{}/{}", golden_places().checkpoints, GetParam());
     return Engine::create(engine_config(folder, chunk, dtype)).value();
   }
   std::vector<TokenId> prompt(int i) const {

@@ -33,15 +33,16 @@ int64_t Reference::dim(const std::string& name, size_t axis) const {
   return tensors_.at(name).shape.at(axis);
 }
 
-std::string& test_device() {
-  static std::string device = "cpu";
-  return device;
+GoldenPlaces& golden_places() {
+  static GoldenPlaces places{.references = EXODE_SOURCE_DIR "/tests/golden/fixtures",
+                             .checkpoints = EXODE_BINARY_DIR "/assets/fixtures"};
+  return places;
 }
 
 EngineConfig engine_config(const std::string& model, int32_t chunk, DType dtype) {
   EngineConfig config;
   config.model = model;
-  config.device = test_device();
+  config.device = golden_places().device;
   config.dtype = dtype;
   config.threads = 2;
   config.max_num_batched_tokens = chunk;

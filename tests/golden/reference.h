@@ -23,8 +23,13 @@ class Reference {
   std::map<std::string, RawTensor> tensors_;
 };
 
-// What engine_config() opens: "cpu" unless the command line says otherwise.
-std::string& test_device();
+// What the tests open, unless the command line says otherwise (main.cc).
+struct GoldenPlaces {
+  std::string device = "cpu";
+  std::string references;   // <fixture>/reference.safetensors
+  std::string checkpoints;  // <fixture>/config.json and weights
+};
+GoldenPlaces& golden_places();
 
 EngineConfig engine_config(const std::string& model, int32_t chunk, DType dtype = DType::kF32);
 
