@@ -60,6 +60,29 @@ void validate(const GatedRmsNorm& op) {
               "gated_rms_norm: width is not a multiple of the head width");
 }
 
+void validate(const GatedDeltaNet& op) {
+  const GdnShape& s = op.shape;
+  const int32_t rows = op.qkvz.rows();
+  EXODE_CHECK(s.key_heads > 0 && s.value_heads % s.key_heads == 0,
+              "gated_delta_net: key heads must divide value heads");
+  require_activation("gated_delta_net: qkvz", op.qkvz, rows, s.conv_channels() + s.value_width());
+  require_like("gated_delta_net: ba", op.ba, rows, 2 * s.value_heads, op.qkvz.dtype);
+  require_size("gated_delta_net: conv", op.conv, s.conv_channels(), op.conv.cols());
+  require_dtype("gated_delta_net: conv", op.conv, DType::kF32);
+  require_vector("gated_delta_net: a_log", op.a_log, s.value_heads, DType::kF32);
+  require_vector("gated_delta_net: dt_bias", op.dt_bias, s.value_heads, DType::kF32);
+  require_vector("gated_delta_net: norm", op.norm, s.value_dim, DType::kF32);
+  require_vector("gated_delta_net: positions", op.positions, rows, DType::kI32);
+  require_size("gated_delta_net: base", op.state.base, op.state.base.rows(),
+               int64_t{s.value_width()} * s.key_dim);
+  require_dtype("gated_delta_net: base", op.state.base, DType::kF32);
+  require_size("gated_delta_net: conv_tail", op.state.conv_tail, op.state.base.rows(),
+               int64_t{op.conv.cols() - 1} * s.conv_channels());
+  require_dtype("gated_delta_net: conv_tail", op.state.conv_tail, DType::kF32);
+  require_like("gated_delta_net: out", op.out, rows, s.value_width(), op.qkvz.dtype);
+  require_seqs("gated_delta_net: seqs", op.seqs);
+}
+
 Cost cost(const CausalConv& op) {
   const uint64_t tails =
       2 * product(op.seqs.seqs(), op.weight.cols() - 1, op.x.cols()) * sizeof(float);
@@ -83,6 +106,16 @@ Cost cost(const GatedDelta& op) {
 Cost cost(const GatedRmsNorm& op) {
   return {tensor_bytes(op.x) + tensor_bytes(op.gate) + tensor_bytes(op.out),
           10 * product(op.x.rows(), op.x.cols())};
+}
+
+Cost cost(const GatedDeltaNet& op) {
+  const GdnShape& s = op.shape;
+  const uint64_t state = product(s.value_width(), s.key_dim);
+  const uint64_t tail = product(op.conv.cols() - 1, s.conv_channels());
+  return {2 * product(op.seqs.seqs(), 1) * (state + tail) * sizeof(float) + tensor_bytes(op.qkvz) +
+              tensor_bytes(op.ba) + tensor_bytes(op.conv) + tensor_bytes(op.out),
+          product(op.qkvz.rows(), 1) * (7 * state + 2 * product(s.conv_channels(), op.conv.cols()) +
+                                        10 * product(s.value_width(), 1))};
 }
 
 }  // namespace exode::ops

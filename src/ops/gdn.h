@@ -9,11 +9,14 @@
 //                S ← e^g S;  d = beta (v − S k̂);  S ← S + d k̂ᵀ;  out = S q̂
 //   GatedRmsNorm out = weight · x rsqrt(mean(x²) + eps) · silu(z) per value head; norm before gate
 //
+//   GatedDeltaNet is all four, from the input projections to the input of the output projection.
+//   Models run it; a backend may fuse it or run the parts (ops/gdn_parts.h).
+//
 // CausalConv and GatedDelta read the slot's state (zero when SeqRows.fresh), and leave the state
 // after the slice's last row in it. GatedDelta uses the recurrence for rows that do not fill an
 // aligned chunk of kGdnChunk positions and the chunked form (exact algebra, other rounding) for
 // rows that do. Which form computes a position depends on how the prompt was cut; agreement is
-// within f32 rounding (tests bound it at 1e-4).
+// within f32 rounding (tests bound it at 1e-4), or within that of halves with kFast numerics.
 #pragma once
 
 #include "base/host_device.h"
@@ -71,18 +74,35 @@ struct GatedRmsNorm {
   float eps = 1e-6f;
 };
 
+struct GatedDeltaNet {
+  ConstTensorView qkvz;            // [rows, channels + value_heads · value_dim]: u ‖ z
+  ConstTensorView ba;              // [rows, 2 · value_heads]: b ‖ a
+  ConstTensorView conv;            // [channels, width] f32
+  ConstTensorView a_log, dt_bias;  // [value_heads] f32
+  ConstTensorView norm;            // [value_dim] f32
+  ConstTensorView positions;       // [rows] i32
+  StateView state;                 // both parts are read and written
+  SeqRows seqs;                    // row_first ascends where row_count > 0
+  GdnShape shape;
+  TensorView out;  // [rows, value_heads · value_dim]; not qkvz
+  float eps = 1e-6f;
+};
+
 void validate(const CausalConv&);
 void validate(const GdnGates&);
 void validate(const GatedDelta&);
 void validate(const GatedRmsNorm&);
+void validate(const GatedDeltaNet&);
 Cost cost(const CausalConv&);
 Cost cost(const GdnGates&);
 Cost cost(const GatedDelta&);
 Cost cost(const GatedRmsNorm&);
+Cost cost(const GatedDeltaNet&);
 constexpr std::string_view name(const CausalConv&) { return "causal_conv"; }
 constexpr std::string_view name(const GdnGates&) { return "gdn_gates"; }
 constexpr std::string_view name(const GatedDelta&) { return "gated_delta"; }
 constexpr std::string_view name(const GatedRmsNorm&) { return "gated_rms_norm"; }
+constexpr std::string_view name(const GatedDeltaNet&) { return "gated_delta_net"; }
 
 }  // namespace ops
 }  // namespace exode

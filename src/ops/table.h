@@ -23,7 +23,8 @@ struct OpTable {
              Kernel<ops::SwiGlu>, Kernel<ops::SigmoidGate>, Kernel<ops::AddGated>, Kernel<ops::Add>,
              Kernel<ops::GatherRows>, Kernel<ops::QkNormRope>, Kernel<ops::CausalConv>,
              Kernel<ops::GdnGates>, Kernel<ops::GatedDelta>, Kernel<ops::GatedRmsNorm>,
-             Kernel<ops::MoeRoute>, Kernel<ops::MoeExperts>, Kernel<ops::Sample>>
+             Kernel<ops::GatedDeltaNet>, Kernel<ops::MoeRoute>, Kernel<ops::MoeExperts>,
+             Kernel<ops::Sample>>
       kernels;
 };
 

@@ -29,37 +29,22 @@ void run_gdn(Exec& x, const StepInputs& in, const GdnConfig& c, const GdnWeights
   const GdnShape& s = c.shape;
   const int32_t rows = h.rows();
   const TensorView qkvz = x.temp(h.dtype, rows, s.conv_channels() + s.value_width());
-  const TensorView mixed = x.temp(h.dtype, rows, s.conv_channels());
   const TensorView ba = x.temp(h.dtype, rows, 2 * s.value_heads);
-  const TensorView g = x.temp(DType::kF32, rows, s.value_heads);
-  const TensorView beta = x.temp(DType::kF32, rows, s.value_heads);
   const TensorView y = x.temp(h.dtype, rows, s.value_width());
   x(ops::MatMul{.x = h, .w = w.qkvz, .out = qkvz});
   x(ops::MatMul{.x = h, .w = w.ba, .out = ba});
-  x(ops::CausalConv{.x = qkvz.slice_cols(0, s.conv_channels()),
-                    .weight = w.conv,
-                    .state = state,
-                    .seqs = in.seqs,
-                    .out = mixed});
-  x(ops::GdnGates{.a = ba.slice_cols(s.value_heads, s.value_heads),
-                  .b = ba.slice_cols(0, s.value_heads),
-                  .a_log = w.a_log,
-                  .dt_bias = w.dt_bias,
-                  .g = g,
-                  .beta = beta});
-  x(ops::GatedDelta{.qkv = mixed,
-                    .g = g,
-                    .beta = beta,
-                    .positions = in.positions,
-                    .state = state,
-                    .seqs = in.seqs,
-                    .shape = s,
-                    .out = y});
-  x(ops::GatedRmsNorm{.x = y,
-                      .gate = qkvz.slice_cols(s.conv_channels(), s.value_width()),
-                      .weight = w.norm,
-                      .out = y,
-                      .eps = c.eps});
+  x(ops::GatedDeltaNet{.qkvz = qkvz,
+                       .ba = ba,
+                       .conv = w.conv,
+                       .a_log = w.a_log,
+                       .dt_bias = w.dt_bias,
+                       .norm = w.norm,
+                       .positions = in.positions,
+                       .state = state,
+                       .seqs = in.seqs,
+                       .shape = s,
+                       .out = y,
+                       .eps = c.eps});
   x(ops::MatMul{.x = y, .w = w.out, .out = out});
 }
 

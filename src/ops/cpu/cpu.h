@@ -33,6 +33,7 @@ void launch(Stream&, const ops::CausalConv&, Scratch);
 void launch(Stream&, const ops::GdnGates&, Scratch);
 void launch(Stream&, const ops::GatedDelta&, Scratch);
 void launch(Stream&, const ops::GatedRmsNorm&, Scratch);
+void launch(Stream&, const ops::GatedDeltaNet&, Scratch);
 void launch(Stream&, const ops::MoeRoute&, Scratch);
 void launch(Stream&, const ops::MoeExperts&, Scratch);
 void launch(Stream&, const ops::Sample&, Scratch);
@@ -41,6 +42,7 @@ size_t scratch_bytes(const DeviceCaps&, const ops::MatMul&);
 size_t scratch_bytes(const DeviceCaps&, const ops::MatMulSwiGlu&);
 size_t scratch_bytes(const DeviceCaps&, const ops::CausalConv&);
 size_t scratch_bytes(const DeviceCaps&, const ops::GatedDelta&);
+size_t scratch_bytes(const DeviceCaps&, const ops::GatedDeltaNet&);
 size_t scratch_bytes(const DeviceCaps&, const ops::MoeExperts&);
 size_t scratch_bytes(const DeviceCaps&, const ops::Sample&);
 

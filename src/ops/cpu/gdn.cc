@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "ops/cpu/cpu.h"
 #include "ops/cpu/gdn_chunk.h"
+#include "ops/gdn_parts.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/cpu/gdn.cc"
@@ -259,6 +260,24 @@ void launch(Stream& stream, const ops::GatedDelta& op, Scratch scratch) {
       DeltaHead(op, s, i % heads, own).run(at(op.seqs.row_first, s), at(op.seqs.row_count, s));
     }
   });
+}
+
+size_t scratch_bytes(const DeviceCaps& caps, const ops::GatedDeltaNet& op) {
+  ops::CausalConv conv;
+  conv.weight = op.conv;
+  ops::GatedDelta delta;
+  delta.shape = op.shape;
+  return ops::GatedDeltaNetMemory(op).bytes() +
+         std::max(scratch_bytes(caps, conv), scratch_bytes(caps, delta));
+}
+
+void launch(Stream& stream, const ops::GatedDeltaNet& op, Scratch scratch) {
+  const ops::GatedDeltaNetParts parts = ops::parts_of(op, scratch.data());
+  const Scratch rest = scratch.subspan(ops::GatedDeltaNetMemory(op).bytes());
+  launch(stream, parts.conv, rest);
+  launch(stream, parts.gates, {});
+  launch(stream, parts.delta, rest);
+  launch(stream, parts.norm, {});
 }
 
 }  // namespace exode::cpu

@@ -33,10 +33,12 @@ void launch(Stream&, const ops::CausalConv&, Scratch);
 void launch(Stream&, const ops::GdnGates&, Scratch);
 void launch(Stream&, const ops::GatedDelta&, Scratch);
 void launch(Stream&, const ops::GatedRmsNorm&, Scratch);
+void launch(Stream&, const ops::GatedDeltaNet&, Scratch);
 void launch(Stream&, const ops::MoeRoute&, Scratch);
 void launch(Stream&, const ops::MoeExperts&, Scratch);
 void launch(Stream&, const ops::Sample&, Scratch);
 
+size_t scratch_bytes(const DeviceCaps&, const ops::GatedDeltaNet&);
 size_t scratch_bytes(const DeviceCaps&, const ops::MoeExperts&);
 size_t scratch_bytes(const DeviceCaps&, const ops::Sample&);
 size_t scratch_bytes(const DeviceCaps&, const ops::MatMulSwiGlu&);

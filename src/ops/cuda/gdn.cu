@@ -1,6 +1,7 @@
 // Gated DeltaNet on CUDA. The recurrence keeps a slice of the state in registers over all tokens of
 // the slice: one read and one write of the state per step whatever the number of rows.
 #include "ops/cuda/common.cuh"
+#include "ops/gdn_parts.h"
 
 namespace exode::cuda {
 namespace {
@@ -165,6 +166,18 @@ void launch(Stream& stream, const ops::GatedDelta& op, Scratch) {
       {rows_of(op.qkv), rows_of(op.g), rows_of(op.beta), op.state.base.row<float>(0),
        op.state.base.row_stride, seqs_of(op.seqs), rows_of(op.out), s});
   launched();
+}
+
+size_t scratch_bytes(const DeviceCaps&, const ops::GatedDeltaNet& op) {
+  return ops::GatedDeltaNetMemory(op).bytes();
+}
+
+void launch(Stream& stream, const ops::GatedDeltaNet& op, Scratch scratch) {
+  const ops::GatedDeltaNetParts parts = ops::parts_of(op, scratch.data());
+  launch(stream, parts.conv, {});
+  launch(stream, parts.gates, {});
+  launch(stream, parts.delta, {});
+  launch(stream, parts.norm, {});
 }
 
 }  // namespace exode::cuda

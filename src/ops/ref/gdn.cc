@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "ops/gdn_parts.h"
 #include "ops/ref/access.h"
 #include "ops/ref/ref.h"
 
@@ -132,6 +133,18 @@ void launch(Stream&, const ops::GatedRmsNorm& op, Scratch) {
       }
     }
   }
+}
+
+size_t scratch_bytes(const DeviceCaps&, const ops::GatedDeltaNet& op) {
+  return ops::GatedDeltaNetMemory(op).bytes();
+}
+
+void launch(Stream& stream, const ops::GatedDeltaNet& op, Scratch scratch) {
+  const ops::GatedDeltaNetParts parts = ops::parts_of(op, scratch.data());
+  launch(stream, parts.conv, {});
+  launch(stream, parts.gates, {});
+  launch(stream, parts.delta, {});
+  launch(stream, parts.norm, {});
 }
 
 }  // namespace exode::ref

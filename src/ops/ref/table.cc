@@ -3,11 +3,22 @@
 namespace exode {
 namespace {
 
+template <class Op>
+concept HasScratch = requires(const DeviceCaps& caps, const Op& op) {
+  ref::scratch_bytes(caps, op);
+};
+
+template <class Op>
+Kernel<Op> kernel() {
+  Kernel<Op> k;
+  k.launch = ref::launch;
+  if constexpr (HasScratch<Op>) k.scratch_bytes = ref::scratch_bytes;
+  return k;
+}
+
 template <class... Ops>
 void fill(std::tuple<Kernel<Ops>...>& kernels) {
-  ((std::get<Kernel<Ops>>(kernels).launch =
-        static_cast<void (*)(Stream&, const Ops&, ref::Scratch)>(ref::launch)),
-   ...);
+  ((std::get<Kernel<Ops>>(kernels) = kernel<Ops>()), ...);
 }
 
 }  // namespace
