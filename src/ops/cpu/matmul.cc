@@ -16,19 +16,22 @@ size_t padded_floats(const ops::MatMul& op) {
 
 size_t scratch_bytes(const DeviceCaps& caps, const ops::MatMul& op) {
   const size_t threads = static_cast<size_t>(caps.multiprocessors);
-  return (padded_floats(op) + threads * kScratchFloats) * sizeof(float);
+  return (padded_floats(op) + threads * kScratchFloats) * sizeof(float) +
+         fixed_bytes(op.w, op.x.rows());
 }
 
 void launch(Stream& stream, const ops::MatMul& op, Scratch scratch) {
   require_f32({op.x, op.out});
-  auto* memory = reinterpret_cast<float*>(scratch.data());
+  auto* fixed = reinterpret_cast<FixedSegment*>(scratch.data());
+  auto* memory = reinterpret_cast<float*>(scratch.data() + fixed_bytes(op.w, op.x.rows()));
   MatMulJob job{.w = &op.w,
                 .x = op.x.row<float>(0),
                 .x_stride = op.x.row_stride,
                 .rows = op.x.rows(),
                 .out = op.out.row<float>(0),
                 .out_stride = op.out.row_stride,
-                .scratch = memory + padded_floats(op)};
+                .scratch = memory + padded_floats(op),
+                .fixed = fixed};
   if (needs_padding(op)) {
     pad_rows(job.x, job.x_stride, job.rows, op.w.cols, memory);
     job.x = memory;

@@ -266,8 +266,9 @@ void run(const MatMulJob& job, int32_t first, int32_t last, float* scratch) {
   }
 }
 
-void matmul_range(const MatMulJob& job, int32_t first, int32_t last, float* scratch) {
+void matmul_range(const MatMulJob& job, int32_t first, int32_t last) {
   const WeightView& w = *job.w;
+  float* const scratch = job.scratch;
   switch (w.layout) {
     case WeightLayout::kInt4Group:
       if (w.group == 32) return run<Int4Source<4>>(job, first, last, scratch);
@@ -290,23 +291,13 @@ namespace exode::cpu {
 
 HWY_EXPORT(matmul_range);
 
-void matmul_range(const MatMulJob& job, int32_t first, int32_t last, float* scratch) {
-  HWY_DYNAMIC_DISPATCH(matmul_range)(job, first, last, scratch);
+void matmul_range(const MatMulJob& job, int32_t first, int32_t last) {
+  HWY_DYNAMIC_DISPATCH(matmul_range)(job, first, last);
 }
 
 void matmul_all(ThreadPool& pool, const MatMulJob& job) {
-  // Below about this much work a second thread costs more than it brings.
-  constexpr int64_t kWorkPerThread = 1 << 16;
-  const int64_t work = int64_t{job.w->rows} * job.w->cols * job.rows;
-  const auto parts =
-      static_cast<int32_t>(std::clamp<int64_t>(work / kWorkPerThread, 1, pool.size()));
-  const int32_t stripes = (job.w->rows + kStripe - 1) / kStripe;  // a thread gets whole ones
-  pool.run(parts, [&](int32_t part, int32_t count) {
-    const auto begin = static_cast<int32_t>(int64_t{stripes} * part / count) * kStripe;
-    const auto end = std::min(static_cast<int32_t>(int64_t{stripes} * (part + 1) / count) * kStripe,
-                              job.w->rows);
-    if (begin < end) matmul_range(job, begin, end, job.scratch + int64_t{part} * kScratchFloats);
-  });
+  if (takes_fixed(*job.w)) return matmul_fixed(pool, job);
+  split_outputs(pool, job, matmul_range);
 }
 
 void pad_rows(const float* x, int64_t x_stride, int32_t rows, int32_t cols, float* padded) {

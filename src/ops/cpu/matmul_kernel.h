@@ -7,9 +7,11 @@
 // them, in the same order: every row gets the same bits whatever else is in the batch.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "base/thread_pool.h"
+#include "ops/cpu/matmul_fixed.h"
 #include "tensor/weight.h"
 
 namespace exode::cpu {
@@ -21,7 +23,8 @@ struct MatMulJob {
   int32_t rows = 0;
   float* out = nullptr;  // [rows, N]
   int64_t out_stride = 0;
-  float* scratch = nullptr;  // kScratchFloats per thread, 64-byte aligned
+  float* scratch = nullptr;       // kScratchFloats per thread, 64-byte aligned
+  FixedSegment* fixed = nullptr;  // fixed_bytes()
 };
 
 inline constexpr int32_t kQuad = 4;             // weight rows of a register tile
@@ -42,8 +45,28 @@ constexpr int32_t panel_rows(int32_t width) {
   return rows < 8 ? 8 : rows < kPanelRows ? rows : kPanelRows;
 }
 
-// Outputs [first, last) on the calling thread; `scratch` belongs to it.
-void matmul_range(const MatMulJob& job, int32_t first, int32_t last, float* scratch);
+// Outputs [first, last) on the calling thread, which owns the scratch.
+void matmul_range(const MatMulJob& job, int32_t first, int32_t last);
+
+// Calls body(job, first, last) on the threads of the pool, each with its scratch and a range of the
+// outputs of whole stripes.
+template <class Body>
+void split_outputs(ThreadPool& pool, const MatMulJob& job, Body&& body) {
+  // Below about this much work a second thread costs more than it brings.
+  constexpr int64_t kWorkPerThread = 1 << 16;
+  const int64_t work = int64_t{job.w->rows} * job.w->cols * job.rows;
+  const auto parts =
+      static_cast<int32_t>(std::clamp<int64_t>(work / kWorkPerThread, 1, pool.size()));
+  const int32_t stripes = (job.w->rows + kStripe - 1) / kStripe;
+  pool.run(parts, [&](int32_t part, int32_t count) {
+    const auto begin = static_cast<int32_t>(int64_t{stripes} * part / count) * kStripe;
+    const auto end = std::min(static_cast<int32_t>(int64_t{stripes} * (part + 1) / count) * kStripe,
+                              job.w->rows);
+    MatMulJob own = job;
+    own.scratch += int64_t{part} * kScratchFloats;
+    if (begin < end) body(own, begin, end);
+  });
+}
 
 // All outputs, split over the pool.
 void matmul_all(ThreadPool& pool, const MatMulJob& job);

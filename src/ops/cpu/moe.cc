@@ -15,6 +15,7 @@ namespace {
 // Scratch. Every (row, expert) pair has a place; places are sorted by expert.
 struct Layout {
   size_t pairs, x_width, act_width;        // widths padded as the matmul kernel wants them
+  size_t fixed;                            // bytes before all floats
   size_t x, gate_up, act, result, matmul;  // offsets in floats
   size_t place, first, ints;               // offsets in ints, after all floats
   size_t floats;
@@ -25,6 +26,8 @@ struct Layout {
     pairs = static_cast<size_t>(op.x.rows()) * static_cast<size_t>(op.ids.cols());
     x_width = static_cast<size_t>(padded_cols(op.x.cols()));
     act_width = static_cast<size_t>(padded_cols(op.down.cols));
+    const auto most = static_cast<int32_t>(pairs);
+    fixed = std::max(fixed_bytes(op.gate_up, most), fixed_bytes(op.down, most));
     matmul = 0;
     x = static_cast<size_t>(threads) * kScratchFloats;
     act = x + pairs * x_width;
@@ -41,6 +44,7 @@ struct Experts {
   ThreadPool& pool;
   const ops::MoeExperts& op;
   Layout layout;
+  FixedSegment* fixed;
   float* floats;
   int32_t* place;  // [rows · top_k] of (row, choice)
   int32_t* first;  // [experts + 1] first place of each expert
@@ -107,7 +111,8 @@ struct Experts {
                       .rows = count,
                       .out = projected(begin),
                       .out_stride = 2 * int64_t{inner()},
-                      .scratch = floats + layout.matmul});
+                      .scratch = floats + layout.matmul,
+                      .fixed = fixed});
     pool.parallel_for(count, 8, [&](int32_t from, int32_t to) {
       for (int32_t i = from; i < to; ++i) activate(begin + i);
     });
@@ -117,7 +122,8 @@ struct Experts {
                       .rows = count,
                       .out = result(begin),
                       .out_stride = hidden(),
-                      .scratch = floats + layout.matmul});
+                      .scratch = floats + layout.matmul,
+                      .fixed = fixed});
   }
 
   void combine() const {
@@ -156,7 +162,7 @@ void add_shared(Stream& stream, const ops::MoeExperts& op, Scratch scratch) {
 size_t scratch_bytes(const DeviceCaps& caps, const ops::MoeExperts& op) {
   const Layout l(op, caps.multiprocessors);
   // The shared expert runs after the others and takes their place.
-  return std::max(l.floats * sizeof(float) + l.ints * sizeof(int32_t),
+  return std::max(l.fixed + l.floats * sizeof(float) + l.ints * sizeof(int32_t),
                   shared_scratch_bytes(caps, op));
 }
 
@@ -187,9 +193,14 @@ void launch(Stream&, const ops::MoeRoute& op, Scratch) {
 void launch(Stream& stream, const ops::MoeExperts& op, Scratch scratch) {
   require_f32({op.x, op.out});
   const Layout layout(op, stream.pool().size());
-  auto* floats = reinterpret_cast<float*>(scratch.data());
+  auto* floats = reinterpret_cast<float*>(scratch.data() + layout.fixed);
   auto* ints = reinterpret_cast<int32_t*>(floats + layout.floats);
-  const Experts experts{stream.pool(),      op, layout, floats, ints + layout.place,
+  const Experts experts{stream.pool(),
+                        op,
+                        layout,
+                        reinterpret_cast<FixedSegment*>(scratch.data()),
+                        floats,
+                        ints + layout.place,
                         ints + layout.first};
   experts.sort_pairs();
   experts.gather();
