@@ -1,6 +1,7 @@
 // out = x Wᵀ for any number of rows and every WeightLayout. No bias (Bias adds one where a family
 // has it). Accumulates in f32; the order of summation over K depends on K and the layout only,
-// never on the number of rows.
+// never on the number of rows. On CUDA with fast numerics there are two orders: that of up to 32
+// rows, where up to eight share their bits, and that of more rows.
 #pragma once
 
 #include "ops/op.h"

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "ops/cuda/cuda.h"
+#include "ops/cuda/gemm.h"
 #include "ops/cuda/matmul_stream.h"
 #include "ops/cuda/moe_fast.h"
 #include "ops/shared_expert.h"
@@ -26,27 +27,32 @@ void fill(std::tuple<Kernel<Ops>...>& kernels) {
   ((std::get<Kernel<Ops>>(kernels) = kernel<Ops>()), ...);
 }
 
-// Layouts without a tensor-core kernel keep the exact one.
-Kernel<ops::MatMul> fast_matmul() {
-  Kernel<ops::MatMul> k;
-  k.launch = [](Stream& stream, const ops::MatMul& op, cuda::Scratch scratch) {
+// Few rows are bound by the weight stream, many by the tensor cores. Layouts without a tensor-core
+// kernel keep the exact one.
+bool is_gemm(const ConstTensorView& x, const WeightView& w) {
+  return x.rows() >= cuda::kGemmRowsFrom && cuda::gemm_applies(w);
+}
+
+template <class Op>
+Kernel<Op> fast_matmul_kernel() {
+  Kernel<Op> k;
+  k.launch = [](Stream& stream, const Op& op, cuda::Scratch scratch) {
+    if (is_gemm(op.x, op.w)) return cuda::gemm_launch(stream, op, scratch);
     if (cuda::streams(op.w)) return cuda::stream_launch(stream, op);
     cuda::launch(stream, op, scratch);
+  };
+  k.scratch_bytes = [](const DeviceCaps& caps, const Op& op) {
+    if (is_gemm(op.x, op.w)) return cuda::gemm_scratch_bytes(op.x);
+    if constexpr (HasScratch<Op>) {
+      if (!cuda::streams(op.w)) return cuda::scratch_bytes(caps, op);
+    }
+    return size_t{0};
   };
   return k;
 }
 
-Kernel<ops::MatMulSwiGlu> fast_matmul_swiglu() {
-  Kernel<ops::MatMulSwiGlu> k;
-  k.launch = [](Stream& stream, const ops::MatMulSwiGlu& op, cuda::Scratch scratch) {
-    if (cuda::streams(op.w)) return cuda::stream_launch(stream, op);
-    cuda::launch(stream, op, scratch);
-  };
-  k.scratch_bytes = [](const DeviceCaps& caps, const ops::MatMulSwiGlu& op) {
-    return cuda::streams(op.w) ? size_t{0} : cuda::scratch_bytes(caps, op);
-  };
-  return k;
-}
+Kernel<ops::MatMul> fast_matmul() { return fast_matmul_kernel<ops::MatMul>(); }
+Kernel<ops::MatMulSwiGlu> fast_matmul_swiglu() { return fast_matmul_kernel<ops::MatMulSwiGlu>(); }
 
 // Experts without a tensor-core kernel keep the exact one; their shared expert need not.
 Kernel<ops::MoeExperts> fast_experts() {
@@ -66,7 +72,8 @@ Kernel<ops::MoeExperts> fast_experts() {
     const size_t exact = cuda::scratch_bytes(caps, ops::without_shared(op));
     if (op.shared.empty()) return exact;
     const ops::SharedExpertOps shared = ops::shared_expert_ops(op, nullptr);
-    const size_t rest = fast_matmul_swiglu().scratch_bytes(caps, shared.gate_up);
+    const size_t rest = std::max(fast_matmul_swiglu().scratch_bytes(caps, shared.gate_up),
+                                 fast_matmul().scratch_bytes(caps, shared.down));
     return std::max(exact, ops::shared_expert_bytes(op) + rest);
   };
   return k;
