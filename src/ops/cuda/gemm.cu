@@ -106,6 +106,8 @@ int attribute(cudaDeviceAttr which) {
   return value;
 }
 
+bool has_wgmma() { return attribute(cudaDevAttrComputeCapabilityMajor) == 9; }
+
 size_t packed_bytes(const ConstTensorView& x) {
   const int chunks = (x.cols() + kBlock - 1) / kBlock * (kBlock / kChunk);
   return static_cast<size_t>(padded(x.rows())) * static_cast<size_t>(chunks) * kLineBytes;
@@ -125,7 +127,11 @@ void run_problem(Stream& stream, const Problem& p, Scratch scratch) {
   // Where the space begins is the arena's choice; copies want their own alignment.
   const auto at = (reinterpret_cast<uintptr_t>(scratch.data()) + kLineBytes - 1) / kLineBytes;
   a.x = reinterpret_cast<const uint8_t*>(at * kLineBytes);
+  a.handover = reinterpret_cast<std::byte*>(at * kLineBytes) + packed_bytes(p.x);
+  a.flags = stream.counters().data();
   a.multiprocessors = attribute(cudaDevAttrMultiProcessorCount);
+  EXODE_CHECK(stream.counters().size() >= static_cast<size_t>(a.multiprocessors * kWarps),
+              "gemm: more multiprocessors than counters");
   a.out = rows_of(p.out);
   a.tokens = p.x.rows();
   a.tokens_padded = padded(a.tokens);
@@ -134,6 +140,7 @@ void run_problem(Stream& stream, const Problem& p, Scratch scratch) {
   with_codec(p.w, [&](auto codec) {
     using Codec = decltype(codec);
     pack<Codec>(native(stream), p.x, a);
+    if (has_wgmma()) return run_wgmma<Codec>(native(stream), a, p.swiglu);
     run_mma<Codec>(native(stream), a, p.swiglu);
   });
 }
@@ -150,7 +157,10 @@ bool gemm_applies(const WeightView& w) {
 }
 
 size_t gemm_scratch_bytes(const ConstTensorView& x) {
-  return gemm::packed_bytes(x) + gemm::kLineBytes;
+  const size_t packed = gemm::packed_bytes(x) + gemm::kLineBytes;
+  if (!gemm::has_wgmma()) return packed;
+  const int count = gemm::attribute(cudaDevAttrMultiProcessorCount);
+  return packed + static_cast<size_t>(count) * gemm::kWgmmaHandoverBytes;
 }
 
 void gemm_launch(Stream& stream, const ops::MatMul& op, Scratch scratch) {

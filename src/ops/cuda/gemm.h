@@ -1,5 +1,7 @@
 // Matmuls of many rows on tensor cores: f16 products, f32 sums. x is stored once as halves in the
 // order of the weight codec; weights are dequantised in registers, never in memory.
+//   compute capability 9.0   gemm_wgmma.cu: warpgroup MMAs, x by bulk copies
+//   others                   gemm_mma.cu: mma.sync, x by asynchronous copies
 // Every sum runs over K in one order that depends on K only, so a row has the same bits whatever
 // the other rows are and however many, as long as this kernel serves it.
 #pragma once

@@ -1,4 +1,4 @@
-// What gemms share: the arguments, the weights that a warp streams through registers, and the
+// What both gemms share: the arguments, the weights that a warp streams through registers, and the
 // store of a tile.
 //
 // A warp owns STRIPS strips of 16 weight rows and all tokens of its CTA's tile. The C elements of a
@@ -17,12 +17,18 @@ constexpr int kChunk = 64;
 constexpr int kLineBytes = kChunk * 2;
 constexpr int kTokenPad = 128;
 
+constexpr int kWgmmaHandoverBytes = 128 * 1024;
+
 struct Args {
   Weights w;
   const uint8_t* x;
   Rows out;
   int tokens, tokens_padded, outputs;
   bool wide_stores;  // rows of out and their parts are aligned for vectors
+  // For sums that one CTA hands to the next: kWgmmaHandoverBytes and a zero flag a warp for each
+  // multiprocessor.
+  std::byte* handover;
+  int* flags;
   int multiprocessors;
 };
 
