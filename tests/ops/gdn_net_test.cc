@@ -1,5 +1,7 @@
 // The whole Gated DeltaNet op: against the reference, against its parts called one by one, and over
 // every way of cutting slices.
+#include <cmath>
+
 #include "ops/compare.h"
 #include "ops/gdn.h"
 
@@ -39,7 +41,8 @@ struct Tokens {
   GdnShape shape;
   HostTensor qkvz, ba, conv, a_log, dt_bias, norm, out;
 
-  Tokens(const GdnShape& s, int32_t rows)
+  // Large gates' inputs make tokens forget everything or nothing.
+  Tokens(const GdnShape& s, int32_t rows, float gates = 3)
       : shape(s),
         qkvz(DType::kF32, {rows, s.conv_channels() + s.value_width()}),
         ba(DType::kF32, {rows, 2 * s.value_heads}),
@@ -49,7 +52,7 @@ struct Tokens {
         norm(DType::kF32, {s.value_dim}),
         out(DType::kF32, {rows, s.value_width()}) {
     qkvz.fill(11, -1.5f, 1.5f);
-    ba.fill(12, -3, 3);
+    ba.fill(12, -gates, gates);
     conv.fill(13, -0.6f, 0.6f);
     a_log.fill(14);
     dt_bias.fill(15);
@@ -86,21 +89,68 @@ struct Tokens {
 
 const GdnShape kShapes[] = {{2, 6, 128, 128}, {2, 2, 128, 128}, {1, 3, 64, 32}};
 
+// As exact as sums in f32 are, or as operands of 16 bits.
+void expect_close(const HostTensor& actual, const HostTensor& expected) {
+  const double error = std::sqrt(testing::nmse(actual.floats(), expected.floats()));
+  EXPECT_LE(error, testing::fast_math() ? 2e-3 : 3e-5);
+}
+
+void expect_reference(const GdnShape& shape, const std::vector<Slice>& step, float gates = 3) {
+  SCOPED_TRACE(::testing::Message() << shape.value_heads << ' ' << shape.key_dim << ", first slice "
+                                    << step.front().rows << " rows at " << step.front().position);
+  int32_t rows = 0;
+  for (const Slice& slice : step) rows += slice.rows;
+  OpRunner ref(Backend::kRef), tested(Backend::kCpu);
+  Tokens expected(shape, rows, gates), actual(shape, rows, gates);
+  State expected_state(shape), actual_state(shape);
+  expected.run(ref, expected_state, step);
+  actual.run(tested, actual_state, step);
+  expect_close(actual.out, expected.out);
+  expect_close(actual_state.base, expected_state.base);
+  testing::expect_same_bits(actual_state.tail.floats(), expected_state.tail.floats());
+}
+
 TEST(GdnNetTest, MatchesReferenceForManySlices) {
-  const std::vector<Slice> step = {{1, 3, 77, false},
-                                   {70, 0, 0, true},
-                                   {0, 4, 0, false},
-                                   {130, 1, 40, false},
-                                   {3, 2, 62, false}};
   for (const GdnShape& shape : kShapes) {
-    SCOPED_TRACE(::testing::Message() << shape.value_heads << ' ' << shape.key_dim);
-    OpRunner ref(Backend::kRef), cpu(Backend::kCpu);
-    Tokens expected(shape, 204), actual(shape, 204);
-    State expected_state(shape), actual_state(shape);
-    expected.run(ref, expected_state, step);
-    actual.run(cpu, actual_state, step);
-    EXPECT_LE(testing::nmse(actual.out.floats(), expected.out.floats()), 1e-9);
-    EXPECT_LE(testing::max_difference(actual_state.floats(), expected_state.floats()), 1e-4);
+    expect_reference(shape, {{1, 3, 77, false},
+                             {70, 0, 0, true},
+                             {0, 4, 0, false},
+                             {130, 1, 40, false},
+                             {3, 2, 62, false}});
+    expect_reference(shape,
+                     {{1, 3, 77, false}, {8, 1, 61, false}, {0, 0, 0, false}, {2, 0, 0, true}});
+  }
+}
+
+TEST(GdnNetTest, MatchesReferenceForAnyLength) {
+  for (const GdnShape& shape : {GdnShape{1, 3, 128, 128}, GdnShape{1, 5, 128, 128}}) {
+    for (const int32_t rows : {1, 2, 3, 8, 9, 63, 64, 65, 66, 67, 128, 200}) {
+      for (const bool fresh : {false, true}) {
+        expect_reference(shape, {{rows, 2, fresh ? 0 : 37, fresh}});
+      }
+    }
+  }
+}
+
+TEST(GdnNetTest, MatchesReferenceWhenTokensForgetEverything) {
+  for (const float gates : {0.0f, 100.0f, 20'000.0f}) {
+    expect_reference({1, 2, 128, 128}, {{5, 0, 3, false}}, gates);
+    expect_reference({1, 2, 128, 128}, {{150, 1, 3, false}}, gates);
+  }
+}
+
+// Decoding goes on beside a prompt as it does alone.
+TEST(GdnNetTest, ShortSlicesDoNotDependOnLongOnes) {
+  const GdnShape shape{1, 3, 128, 128};
+  for (const int32_t rows : {1, 8}) {
+    OpRunner run(Backend::kCpu);
+    Tokens alone(shape, rows), beside(shape, rows + 150);
+    State alone_state(shape), beside_state(shape);
+    alone.run(run, alone_state, {{rows, 1, 100, false}});
+    beside.run(run, beside_state, {{rows, 1, 100, false}, {150, 2, 10, false}});
+    std::vector<float> first = beside.out.floats();
+    first.resize(static_cast<size_t>(rows * shape.value_width()));
+    testing::expect_same_bits(first, alone.out.floats());
   }
 }
 
@@ -158,8 +208,10 @@ TEST(GdnNetTest, AnyCutGivesTheSameResult) {
       for (int32_t from = 0; from < 150; from += cut) {
         pieces.run(run, state, {{std::min(cut, 150 - from), 1, from, from == 0}}, from);
       }
-      EXPECT_LE(testing::nmse(pieces.out.floats(), whole.out.floats()), 1e-9) << cut;
-      EXPECT_LE(testing::max_difference(state.floats(), whole_state.floats()), 1e-4) << cut;
+      SCOPED_TRACE(cut);
+      expect_close(pieces.out, whole.out);
+      expect_close(state.base, whole_state.base);
+      testing::expect_same_bits(state.tail.floats(), whole_state.tail.floats());
     }
   }
 }

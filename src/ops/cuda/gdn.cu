@@ -1,6 +1,7 @@
 // Gated DeltaNet on CUDA. The recurrence keeps a slice of the state in registers over all tokens of
 // the slice: one read and one write of the state per step whatever the number of rows.
 #include "ops/cuda/common.cuh"
+#include "ops/cuda/gdn_few.h"
 #include "ops/gdn_parts.h"
 
 namespace exode::cuda {
@@ -169,10 +170,11 @@ void launch(Stream& stream, const ops::GatedDelta& op, Scratch) {
 }
 
 size_t scratch_bytes(const DeviceCaps&, const ops::GatedDeltaNet& op) {
-  return ops::GatedDeltaNetMemory(op).bytes();
+  return gdn_fuses(op) ? 0 : ops::GatedDeltaNetMemory(op).bytes();
 }
 
 void launch(Stream& stream, const ops::GatedDeltaNet& op, Scratch scratch) {
+  if (gdn_fuses(op)) return gdn_few_launch(stream, op, GdnSlices::kAll);
   const ops::GatedDeltaNetParts parts = ops::parts_of(op, scratch.data());
   launch(stream, parts.conv, {});
   launch(stream, parts.gates, {});
