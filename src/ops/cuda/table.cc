@@ -2,6 +2,8 @@
 
 #include "ops/cuda/cuda.h"
 #include "ops/cuda/gemm.h"
+#include "ops/cuda/gdn_chunk.h"
+#include "ops/cuda/gdn_few.h"
 #include "ops/cuda/matmul_stream.h"
 #include "ops/cuda/moe_fast.h"
 #include "ops/shared_expert.h"
@@ -79,6 +81,21 @@ Kernel<ops::MoeExperts> fast_experts() {
   return k;
 }
 
+// Long slices in chunks; short ones, and steps without long ones, as the exact kernel has them.
+Kernel<ops::GatedDeltaNet> fast_gated_delta_net() {
+  Kernel<ops::GatedDeltaNet> k;
+  k.launch = [](Stream& stream, const ops::GatedDeltaNet& op, cuda::Scratch scratch) {
+    if (!cuda::gdn_fuses(op) || cuda::gdn_is_few(op)) return cuda::launch(stream, op, scratch);
+    cuda::gdn_few_launch(stream, op, cuda::GdnSlices::kShort);
+    cuda::gdn_chunk_launch(stream, op, scratch);
+  };
+  k.scratch_bytes = [](const DeviceCaps& caps, const ops::GatedDeltaNet& op) {
+    if (!cuda::gdn_fuses(op) || cuda::gdn_is_few(op)) return cuda::scratch_bytes(caps, op);
+    return cuda::gdn_chunk_scratch_bytes(op);
+  };
+  return k;
+}
+
 }  // namespace
 
 OpTable cuda_ops(const DeviceCaps& caps, Numerics numerics) {
@@ -88,6 +105,7 @@ OpTable cuda_ops(const DeviceCaps& caps, Numerics numerics) {
     std::get<Kernel<ops::MatMul>>(table.kernels) = fast_matmul();
     std::get<Kernel<ops::MatMulSwiGlu>>(table.kernels) = fast_matmul_swiglu();
     std::get<Kernel<ops::MoeExperts>>(table.kernels) = fast_experts();
+    std::get<Kernel<ops::GatedDeltaNet>>(table.kernels) = fast_gated_delta_net();
   }
   return table;
 }
