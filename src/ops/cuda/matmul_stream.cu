@@ -129,11 +129,13 @@ struct Ring {
   }
 };
 
-// Four inputs; zeros past the end.
+// Four inputs; zeros past the end. Rows of a width that four does not divide are not aligned.
 __device__ inline float4 load_inputs(const float* from, int left) {
-  if (left >= 4) return *reinterpret_cast<const float4*>(from);
+  if (left >= 4 && reinterpret_cast<uintptr_t>(from) % sizeof(float4) == 0) {
+    return *reinterpret_cast<const float4*>(from);
+  }
   return make_float4(left > 0 ? from[0] : 0.0f, left > 1 ? from[1] : 0.0f,
-                     left > 2 ? from[2] : 0.0f, 0.0f);
+                     left > 2 ? from[2] : 0.0f, left > 3 ? from[3] : 0.0f);
 }
 
 // Rows of x of the slice, as halves in the order that the codec's operands want. A task is eight
