@@ -110,6 +110,7 @@ inline double nmse(const std::vector<float>& actual, const std::vector<float>& e
   return error / norm;
 }
 
+void time_attend(Lab& lab);
 void check_moe(Lab& lab);
 void time_moe(Lab& lab);
 void check_sample(Lab& lab);
