@@ -15,15 +15,16 @@ size_t padded_floats(const ops::MatMul& op) {
 }  // namespace
 
 size_t scratch_bytes(const DeviceCaps& caps, const ops::MatMul& op) {
-  const size_t threads = static_cast<size_t>(caps.multiprocessors);
-  return (padded_floats(op) + threads * kScratchFloats) * sizeof(float) +
-         fixed_bytes(op.w, op.x.rows());
+  const int32_t threads = caps.multiprocessors;
+  return (padded_floats(op) + static_cast<size_t>(threads) * kScratchFloats) * sizeof(float) +
+         fixed_bytes(op.w, op.x.rows(), threads);
 }
 
 void launch(Stream& stream, const ops::MatMul& op, Scratch scratch) {
   require_f32({op.x, op.out});
   auto* fixed = reinterpret_cast<FixedSegment*>(scratch.data());
-  auto* memory = reinterpret_cast<float*>(scratch.data() + fixed_bytes(op.w, op.x.rows()));
+  auto* memory = reinterpret_cast<float*>(scratch.data() +
+                                          fixed_bytes(op.w, op.x.rows(), stream.pool().size()));
   MatMulJob job{.w = &op.w,
                 .x = op.x.row<float>(0),
                 .x_stride = op.x.row_stride,

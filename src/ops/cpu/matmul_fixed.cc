@@ -22,11 +22,6 @@ HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,gf
 namespace exode::cpu {
 namespace {
 
-// Segments [begin, end).
-struct Span {
-  int32_t begin, end;
-};
-
 constexpr int32_t kFixedChunk = 8;  // segments: those of four input rows fill a third of a cache
 constexpr int kDecodeFetch = 1;
 constexpr int32_t kTileQuads = 2;
@@ -382,21 +377,36 @@ bool takes_fixed(const WeightView& w) {
   return machine && w.layout == WeightLayout::kInt4Group && w.group % kInt4Block == 0;
 }
 
+namespace {
+
+// Segments [begin, end) of the inputs, counted row by row.
+void convert(const MatMulJob& job, int32_t begin, int32_t end) {
+  const int32_t segments = padded_cols(job.w->cols) / kInt4Block;
+  for (int32_t i = begin; i < end; ++i) {
+    convert_segment(job.x + i / segments * job.x_stride + i % segments * kInt4Block, job.fixed[i]);
+  }
+}
+
+}  // namespace
+
 void matmul_fixed(ThreadPool& pool, MatMulJob job) {
   const int32_t segments = padded_cols(job.w->cols) / kInt4Block;
+  if (job.rows <= kOwnFixedRows) {
+    split_outputs(pool, job, [&](MatMulJob& own, int32_t part, const Span& outputs) {
+      own.fixed += int64_t{part} * job.rows * segments;
+      convert(own, 0, job.rows * segments);
+      fixed_range(own, outputs);
+    });
+    return;
+  }
   const int32_t all = job.rows;
   for (int32_t first = 0; first < all; first += kFixedRows) {
     job.rows = std::min(kFixedRows, all - first);
-    // A conversion takes some 50 ns: below this a second thread costs more than it brings.
-    constexpr int32_t kGrain = 32;
-    pool.parallel_for(job.rows * segments, kGrain, [&](int32_t begin, int32_t end) {
-      for (int32_t i = begin; i < end; ++i) {
-        convert_segment(job.x + i / segments * job.x_stride + i % segments * kInt4Block,
-                        job.fixed[i]);
-      }
-    });
-    split_outputs(pool, job, [&](const MatMulJob& own, int32_t begin, int32_t end) {
-      fixed_range(own, {begin, end});
+    constexpr int32_t kGrain = 64;  // some 2 µs
+    pool.parallel_for(job.rows * segments, kGrain,
+                      [&](int32_t begin, int32_t end) { convert(job, begin, end); });
+    split_outputs(pool, job, [&](const MatMulJob& own, int32_t, const Span& outputs) {
+      fixed_range(own, outputs);
     });
     job.x += job.rows * job.x_stride;
     job.out += job.rows * job.out_stride;

@@ -26,13 +26,18 @@ struct alignas(64) FixedSegment {
 };
 
 inline constexpr int32_t kFixedRows = 256;  // input rows converted at a time
+// Up to this many every thread converts all of them for itself, which takes less time than a barrier
+// and reading what another core wrote.
+inline constexpr int32_t kOwnFixedRows = 8;
 
-// Bytes of MatMulJob::fixed, whether or not the machine will use it.
-constexpr size_t fixed_bytes(const WeightView& w, int32_t rows) {
+// Bytes of MatMulJob::fixed for jobs of up to `rows` rows, whether or not the machine will use it.
+constexpr size_t fixed_bytes(const WeightView& w, int32_t rows, int32_t threads) {
   if (w.layout != WeightLayout::kInt4Group || w.group % kInt4Block != 0) return 0;
   const int32_t segments = (w.cols + kInt4Block - 1) / kInt4Block;
-  return static_cast<size_t>(rows < kFixedRows ? rows : kFixedRows) *
-         static_cast<size_t>(segments) * sizeof(FixedSegment);
+  const int32_t own = threads * (rows < kOwnFixedRows ? rows : kOwnFixedRows);
+  const int32_t shared = rows < kFixedRows ? rows : kFixedRows;
+  return static_cast<size_t>(own > shared ? own : shared) * static_cast<size_t>(segments) *
+         sizeof(FixedSegment);
 }
 
 // Whether the machine has the instructions and the weights have whole segments per scale.

@@ -297,7 +297,9 @@ void matmul_range(const MatMulJob& job, int32_t first, int32_t last) {
 
 void matmul_all(ThreadPool& pool, const MatMulJob& job) {
   if (takes_fixed(*job.w)) return matmul_fixed(pool, job);
-  split_outputs(pool, job, matmul_range);
+  split_outputs(pool, job, [](const MatMulJob& own, int32_t, const Span& outputs) {
+    matmul_range(own, outputs.begin, outputs.end);
+  });
 }
 
 void pad_rows(const float* x, int64_t x_stride, int32_t rows, int32_t cols, float* padded) {

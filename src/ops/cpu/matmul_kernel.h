@@ -48,8 +48,12 @@ constexpr int32_t panel_rows(int32_t width) {
 // Outputs [first, last) on the calling thread, which owns the scratch.
 void matmul_range(const MatMulJob& job, int32_t first, int32_t last);
 
-// Calls body(job, first, last) on the threads of the pool, each with its scratch and a range of the
-// outputs of whole stripes.
+struct Span {
+  int32_t begin, end;
+};
+
+// Calls body(job, part, outputs) on the threads of the pool, each with its scratch and a range of
+// whole stripes of the outputs.
 template <class Body>
 void split_outputs(ThreadPool& pool, const MatMulJob& job, Body&& body) {
   // Below about this much work a second thread costs more than it brings.
@@ -64,7 +68,7 @@ void split_outputs(ThreadPool& pool, const MatMulJob& job, Body&& body) {
                               job.w->rows);
     MatMulJob own = job;
     own.scratch += int64_t{part} * kScratchFloats;
-    if (begin < end) body(own, begin, end);
+    if (begin < end) body(own, part, Span{begin, end});
   });
 }
 

@@ -27,7 +27,7 @@ struct Layout {
     x_width = static_cast<size_t>(padded_cols(op.x.cols()));
     act_width = static_cast<size_t>(padded_cols(op.down.cols));
     const auto most = static_cast<int32_t>(pairs);
-    fixed = std::max(fixed_bytes(op.gate_up, most), fixed_bytes(op.down, most));
+    fixed = std::max(fixed_bytes(op.gate_up, most, threads), fixed_bytes(op.down, most, threads));
     matmul = 0;
     x = static_cast<size_t>(threads) * kScratchFloats;
     act = x + pairs * x_width;
