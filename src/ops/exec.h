@@ -14,11 +14,12 @@
 
 namespace exode {
 
-// Receives every op of a step: timelines and byte accounting.
+// Receives every op of a step, after its launch (in plan mode: instead of it): profiles and byte
+// accounting.
 class Trace {
  public:
   virtual ~Trace() = default;
-  virtual void add(std::string_view op, const Cost& cost, double seconds) = 0;
+  virtual void add(std::string_view op, const Cost& cost) = 0;
 };
 
 class Exec {
@@ -38,14 +39,8 @@ class Exec {
                                               std::string(name(op)));
     const auto scratch =
         arena_.take(kernel.scratch_bytes != nullptr ? kernel.scratch_bytes(table_.caps, op) : 0);
-    if (mode_ == Mode::kPlan) return;
-    if (trace_ == nullptr) {
-      kernel.launch(stream_, op, scratch);
-    } else {
-      const double start = trace_clock();
-      kernel.launch(stream_, op, scratch);
-      trace_->add(name(op), cost(op), trace_clock() - start);
-    }
+    if (mode_ == Mode::kRun) kernel.launch(stream_, op, scratch);
+    if (trace_ != nullptr) trace_->add(name(op), cost(op));
   }
 
   // Lives until the enclosing scope() ends.
@@ -58,8 +53,6 @@ class Exec {
   Backend backend() const { return table_.backend; }
 
  private:
-  static double trace_clock();  // seconds, monotonic
-
   Mode mode_;
   const OpTable& table_;
   Stream& stream_;

@@ -8,6 +8,7 @@
 #include "ops/embedding.h"
 #include "ops/gdn.h"
 #include "ops/matmul.h"
+#include "ops/memory.h"
 #include "ops/moe.h"
 #include "ops/qk_norm_rope.h"
 #include "ops/rms_norm.h"
@@ -24,7 +25,8 @@ struct OpTable {
              Kernel<ops::GatherRows>, Kernel<ops::QkNormRope>, Kernel<ops::CausalConv>,
              Kernel<ops::GdnGates>, Kernel<ops::GatedDelta>, Kernel<ops::GatedRmsNorm>,
              Kernel<ops::GatedDeltaNet>, Kernel<ops::MoeRoute>, Kernel<ops::MoeExperts>,
-             Kernel<ops::Sample>>
+             Kernel<ops::Sample>, Kernel<ops::FillRandom>, Kernel<ops::ReadWords>,
+             Kernel<ops::CopyBytes>>
       kernels;
 };
 

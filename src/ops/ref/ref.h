@@ -27,6 +27,9 @@ void launch(Stream&, const ops::GatedDeltaNet&, Scratch);
 void launch(Stream&, const ops::MoeRoute&, Scratch);
 void launch(Stream&, const ops::MoeExperts&, Scratch);
 void launch(Stream&, const ops::Sample&, Scratch);
+void launch(Stream&, const ops::FillRandom&, Scratch);
+void launch(Stream&, const ops::ReadWords&, Scratch);
+void launch(Stream&, const ops::CopyBytes&, Scratch);
 
 size_t scratch_bytes(const DeviceCaps&, const ops::GatedDeltaNet&);
 
