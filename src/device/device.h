@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "base/thread_pool.h"
@@ -84,6 +85,15 @@ class StepGraph {
   virtual void replay() = 0;  // in stream order; returns at once
 };
 
+// Times between places in the stream, for profiles. On a device with a queue the first mark comes
+// late enough that everything submitted after it waits there: launching costs the times nothing.
+class StreamClock {
+ public:
+  virtual ~StreamClock() = default;
+  virtual void mark() = 0;                      // at most as often as was asked for
+  virtual std::vector<double> intervals() = 0;  // seconds between marks; waits for the last one
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -109,17 +119,31 @@ class Device {
   virtual void wait(int64_t ticket) = 0;
   // Records what `body` launches, without running it. On the CPU a replay calls `body`.
   virtual std::unique_ptr<StepGraph> record(std::function<void()> body) = 0;
+
+  // In use now. CUDA: as the driver reports it for the device, other programs included. CPU: the
+  // resident pages of this process.
+  virtual size_t used_bytes() const = 0;
+  virtual std::unique_ptr<StreamClock> clock(size_t marks) = 0;
 };
 
 struct DeviceOptions {
   std::string name = "cpu";  // "cpu", "cuda", "cuda:N"
   int32_t threads = 0;       // CPU only; 0 = every core the process may use
-  size_t memory_limit = 0;   // bytes; 0 = what the device has
+  size_t memory_limit = 0;   // bytes of allocations; 0 = what the device has
+  // CUDA: bytes the driver may report as used, with the context and what other programs hold; 0 =
+  // what the device has.
+  size_t total_limit = 0;
 };
+
+// What the driver, the context, code, graphs and the stream's own buffers take beside allocations.
+inline constexpr size_t kCudaReserve = size_t{768} << 20;
 Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options);
 
 // One per backend; the CUDA one is a refusal with instructions in builds without CUDA.
 Result<std::unique_ptr<Device>> open_cpu_device(const DeviceOptions& options);
 Result<std::unique_ptr<Device>> open_cuda_device(const DeviceOptions& options);
+
+// Answers questions about a device that need not be there, for plans. It allocates nothing.
+std::unique_ptr<Device> make_described_device(Backend backend, DeviceCaps caps);
 
 }  // namespace exode

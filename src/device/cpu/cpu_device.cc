@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <fstream>
 
 #include "device/device.h"
 
@@ -31,6 +33,21 @@ class CalledGraph final : public StepGraph {
 
  private:
   std::function<void()> body_;
+};
+
+class CpuClock final : public StreamClock {
+ public:
+  void mark() override { marks_.push_back(std::chrono::steady_clock::now()); }
+  std::vector<double> intervals() override {
+    std::vector<double> seconds;
+    for (size_t i = 1; i < marks_.size(); ++i) {
+      seconds.push_back(std::chrono::duration<double>(marks_[i] - marks_[i - 1]).count());
+    }
+    return seconds;
+  }
+
+ private:
+  std::vector<std::chrono::steady_clock::time_point> marks_;
 };
 
 class CpuDevice final : public Device {
@@ -102,6 +119,13 @@ class CpuDevice final : public Device {
   std::unique_ptr<StepGraph> record(std::function<void()> body) override {
     return std::make_unique<CalledGraph>(std::move(body));
   }
+  size_t used_bytes() const override {
+    std::ifstream in("/proc/self/statm");
+    size_t all = 0, resident = 0;
+    in >> all >> resident;
+    return resident * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
+  }
+  std::unique_ptr<StreamClock> clock(size_t) override { return std::make_unique<CpuClock>(); }
 
  private:
   static double gib(size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
@@ -116,6 +140,9 @@ class CpuDevice final : public Device {
 }  // namespace
 
 Result<std::unique_ptr<Device>> open_cpu_device(const DeviceOptions& options) {
+  if (options.total_limit > 0) {
+    return invalid("--gpu-memory-limit needs --device cuda; the CPU has --memory-limit");
+  }
   if (options.threads < 0 || options.threads > 1024) {
     return invalid(fmt::format("threads = {} is outside 1…1024", options.threads));
   }

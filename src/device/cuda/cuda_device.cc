@@ -6,7 +6,9 @@
 #include <array>
 #include <atomic>
 #include <charconv>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "device/cuda/cuda_check.h"
 #include "device/cuda_support.h"
@@ -18,6 +20,11 @@ namespace {
 constexpr size_t kCounters = 16384;
 constexpr size_t kExchangeBytes = size_t{16} << 20;
 constexpr size_t kMargin = 512u << 20;  // left to the driver, the context and other programs
+// Of kCudaReserve, what comes after the context: code, graphs and the stream's own buffers.
+constexpr size_t kLateReserve = size_t{256} << 20;
+constexpr std::chrono::milliseconds kHoldBack{8};
+
+double gib(size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
 
 Status succeeded(cudaError_t status) {
   if (status == cudaSuccess) return Done{};
@@ -37,6 +44,46 @@ class CudaGraph final : public StepGraph {
   cudaGraphExec_t graph_;
   cudaStream_t stream_;
 };
+
+// A host function at the head keeps the stream waiting while the host fills its queue.
+class CudaClock final : public StreamClock {
+ public:
+  CudaClock(size_t marks, cudaStream_t stream) : stream_(stream), events_(marks) {
+    for (cudaEvent_t& event : events_) EXODE_CUDA_CHECK(cudaEventCreate(&event));
+    const auto hold = [](void*) { std::this_thread::sleep_for(kHoldBack); };
+    EXODE_CUDA_CHECK(cudaLaunchHostFunc(stream_, hold, nullptr));
+  }
+  CudaClock(const CudaClock&) = delete;
+  CudaClock& operator=(const CudaClock&) = delete;
+  ~CudaClock() override {
+    for (const cudaEvent_t event : events_) cudaEventDestroy(event);
+  }
+  void mark() override {
+    EXODE_CHECK(used_ < events_.size(), "more marks than the clock was made for");
+    EXODE_CUDA_CHECK(cudaEventRecord(events_[used_++], stream_));
+  }
+  std::vector<double> intervals() override {
+    EXODE_CUDA_CHECK(cudaStreamSynchronize(stream_));
+    std::vector<double> seconds;
+    for (size_t i = 1; i < used_; ++i) {
+      float ms = 0;
+      EXODE_CUDA_CHECK(cudaEventElapsedTime(&ms, events_[i - 1], events_[i]));
+      seconds.push_back(static_cast<double>(ms) * 1e-3);
+    }
+    return seconds;
+  }
+
+ private:
+  cudaStream_t stream_;
+  std::vector<cudaEvent_t> events_;
+  size_t used_ = 0;
+};
+
+size_t driver_used_bytes() {
+  size_t free_bytes = 0, total_bytes = 0;
+  EXODE_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
+  return total_bytes - free_bytes;
+}
 
 class CudaDevice final : public Device {
  public:
@@ -156,10 +203,12 @@ class CudaDevice final : public Device {
     EXODE_CUDA_CHECK(cudaGraphUpload(executable, native_));
     return std::make_unique<CudaGraph>(executable, native_);
   }
+  size_t used_bytes() const override { return driver_used_bytes(); }
+  std::unique_ptr<StreamClock> clock(size_t marks) override {
+    return std::make_unique<CudaClock>(marks, native_);
+  }
 
  private:
-  static double gib(size_t bytes) { return static_cast<double>(bytes) / (1 << 30); }
-
   int ordinal_;
   static constexpr int64_t kTickets = 4;
   cudaStream_t native_ = nullptr;
@@ -198,7 +247,19 @@ Result<std::unique_ptr<Device>> open_cuda_device(const DeviceOptions& options) {
   EXODE_TRY(require_usable(gpu, EXODE_CUDA_ARCHS, kMargin));
   size_t free_bytes = 0, total_bytes = 0;
   EXODE_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
-  const size_t usable = free_bytes - std::min(free_bytes, kMargin);
+  size_t usable = free_bytes - std::min(free_bytes, kMargin);
+  if (options.total_limit > 0) {
+    const size_t taken = total_bytes - free_bytes + kLateReserve;
+    if (taken >= options.total_limit) {
+      return Error{ErrorCode::kOutOfMemory,
+                   fmt::format("the driver already reports {:.2f} GiB in use on {} (context and "
+                               "other programs), and code and graphs take {:.2f} GiB more; "
+                               "--gpu-memory-limit {:.2f} GiB leaves nothing: raise it",
+                               gib(total_bytes - free_bytes), properties.name, gib(kLateReserve),
+                               gib(options.total_limit))};
+    }
+    usable = std::min(usable, options.total_limit - taken);
+  }
   const size_t limit = options.memory_limit > 0 ? std::min(options.memory_limit, usable) : usable;
   return std::unique_ptr<Device>(std::make_unique<CudaDevice>(ordinal, properties, limit));
 }
