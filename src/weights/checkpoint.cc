@@ -8,6 +8,8 @@
 #include <system_error>
 #include <utility>
 
+#include "weights/synthetic.h"
+
 namespace exode {
 namespace {
 
@@ -174,8 +176,21 @@ const RawTensor* Checkpoint::find(const std::string& name) const {
   return it == tensors_.end() ? nullptr : &it->second;
 }
 
+Result<Checkpoint> Checkpoint::synthetic(const std::string& name) {
+  EXODE_ASSIGN(SyntheticModel model, make_synthetic_model(name));
+  Checkpoint checkpoint;
+  checkpoint.directory_ = name;
+  checkpoint.synthetic_ = true;
+  checkpoint.config_ = std::move(model.config);
+  checkpoint.tensors_ = std::move(model.tensors);
+  return checkpoint;
+}
+
 uint64_t Checkpoint::file_bytes() const {
   uint64_t bytes = 0;
+  if (synthetic_) {
+    for (const auto& [name, tensor] : tensors_) bytes += tensor.bytes();
+  }
   for (const MappedFile& file : files_) bytes += file.bytes().size();
   return bytes;
 }

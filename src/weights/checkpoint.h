@@ -38,6 +38,8 @@ struct RawTensor {
   FileDType dtype = FileDType::kF32;
   std::vector<int64_t> shape;
   std::span<const std::byte> data;  // any alignment; exactly shape × dtype bytes
+  float low = 0, high = 0;          // synthetic floats: the range of their made-up values
+  uint64_t bytes() const { return static_cast<uint64_t>(elements()) * file_dtype_bytes(dtype); }
   int64_t elements() const {
     int64_t n = 1;
     for (int64_t d : shape) n *= d;
@@ -54,15 +56,20 @@ class Checkpoint {
   // `directory` holds config.json and either model.safetensors.index.json with its shards or one
   // or more *.safetensors files. model_extra_tensors.safetensors is read even when not indexed.
   static Result<Checkpoint> open(const std::string& directory);
+  // A public model's config, tensor names and shapes without any file: no tensor has data, and the
+  // loader makes values up (weights/synthetic.h). For measurements and plans.
+  static Result<Checkpoint> synthetic(const std::string& name);
 
+  bool is_synthetic() const { return synthetic_; }
   const std::string& directory() const { return directory_; }
   const nlohmann::json& config() const { return config_; }
   const RawTensor* find(const std::string& name) const;  // nullptr when absent
   const std::map<std::string, RawTensor>& tensors() const { return tensors_; }
-  uint64_t file_bytes() const;  // of all shards
+  uint64_t file_bytes() const;  // of all shards; synthetic: of all tensors
 
  private:
   std::string directory_;
+  bool synthetic_ = false;
   nlohmann::json config_;
   std::vector<MappedFile> files_;
   std::map<std::string, RawTensor> tensors_;

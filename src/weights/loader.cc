@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "weights/decode.h"
 #include "weights/pack.h"
+#include "weights/synthetic.h"
 
 namespace exode {
 namespace {
@@ -58,7 +59,7 @@ void WeightLoader::mark_used(const std::string& tensor) {
   if (!used_.insert(tensor).second) return;
   const RawTensor* raw = checkpoint_.find(tensor);
   EXODE_CHECK(raw != nullptr, tensor);
-  consumed_bytes_ += raw->data.size();
+  consumed_bytes_ += raw->bytes();
   if (progress_) progress_(consumed_bytes_);
 }
 
@@ -132,7 +133,9 @@ Result<WeightView> WeightLoader::stacked(const std::vector<RowRange>& parts, int
         .layout = WeightLayout::kDense, .dtype = DType::kF32, .rows = merged.rows, .cols = cols};
   }
   const WeightView view = take_view(merged);
-  if (mode_ == Mode::kLoad) {
+  if (mode_ == Mode::kLoad && checkpoint_.is_synthetic()) {
+    fill_synthetic(device_, parts[0].module, view);
+  } else if (mode_ == Mode::kLoad) {
     EXODE_TRY(fill(view, parts));
   }
   return view;
@@ -254,7 +257,11 @@ Result<WeightView> WeightLoader::plain_matrix(const std::string& tensor, int32_t
   }
   mark_used(tensor);
   const WeightView view = take_view({.dtype = *dtype, .rows = rows, .cols = cols});
-  if (mode_ == Mode::kLoad) copy(view.codes, raw->data);
+  if (mode_ == Mode::kLoad && checkpoint_.is_synthetic()) {
+    fill_synthetic(device_, tensor, view);
+  } else if (mode_ == Mode::kLoad) {
+    copy(view.codes, raw->data);
+  }
   if (counted_modules_.insert(tensor).second) ++format_counts_["plain"];
   return view;
 }
@@ -272,7 +279,11 @@ Result<ConstTensorView> WeightLoader::vector_f32(const std::string& tensor, int3
   }
   mark_used(tensor);
   std::vector<float> values(static_cast<size_t>(count));
-  if (mode_ == Mode::kLoad) convert_to_f32(*raw, values);
+  if (mode_ == Mode::kLoad && checkpoint_.is_synthetic()) {
+    synthetic_values(tensor, *raw, values);
+  } else if (mode_ == Mode::kLoad) {
+    convert_to_f32(*raw, values);
+  }
   return constant_f32(values);
 }
 
