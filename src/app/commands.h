@@ -16,6 +16,8 @@ Run add_chat(CLI::App& app);
 Run add_generate(CLI::App& app);
 Run add_eval(CLI::App& app);
 Run add_inspect(CLI::App& app);
+Run add_bench(CLI::App& app);
+Run add_plan(CLI::App& app);
 
 // Set by SIGINT and SIGTERM once install_interrupt_handler() ran.
 void install_interrupt_handler();

@@ -25,7 +25,9 @@ int main(int argc, char** argv) {
                                   {"chat", app::add_chat},
                                   {"generate", app::add_generate},
                                   {"eval", app::add_eval},
-                                  {"inspect", app::add_inspect}}) {
+                                  {"inspect", app::add_inspect},
+                                  {"bench", app::add_bench},
+                                  {"plan", app::add_plan}}) {
     CLI::App* command = app.add_subcommand(name);
     command->fallthrough();
     commands.emplace_back(command, add(*command));

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "app/model_files.h"
+#include "weights/synthetic.h"
 
 namespace exode::app {
 
@@ -34,7 +35,15 @@ void add_engine_options(CLI::App& command, EngineOptions& o) {
   command.add_flag("--eager", o.eager, "Run every step directly instead of replaying records");
   command.add_flag("--self-test", o.self_test,
                    "At the start, compare recorded steps with direct ones bit for bit");
+  command.add_option("--gpu-memory-limit", o.gpu_memory_limit,
+                     "What the driver may report as used on the GPU, context included");
   command.add_option("--kv-memory", o.kv_memory, "Memory of the KV cache, for example 2GiB");
+}
+
+void add_synthetic_option(CLI::App& command, EngineOptions& o) {
+  command.add_option("--synthetic", o.synthetic,
+                     fmt::format("Made-up weights of a public model's shapes instead of MODEL: {}",
+                                 synthetic_names()));
 }
 
 void add_sampling_options(CLI::App& command, SamplingOptions& o) {
@@ -85,7 +94,13 @@ Result<size_t> parse_bytes(const std::string& text) {
 
 Result<EngineConfig> make_engine_config(const EngineOptions& o) {
   EngineConfig c;
-  EXODE_ASSIGN(c.model, resolve_model(o.model));
+  if (!o.synthetic.empty() && !o.model.empty()) {
+    return invalid("give either MODEL or --synthetic NAME");
+  }
+  c.synthetic = o.synthetic;
+  if (c.synthetic.empty()) {
+    EXODE_ASSIGN(c.model, resolve_model(o.model));
+  }
   c.device = o.device;
   if (o.dtype == "f32" || o.dtype == "float32") {
     c.dtype = DType::kF32;
@@ -106,6 +121,7 @@ Result<EngineConfig> make_engine_config(const EngineOptions& o) {
   c.eager = o.eager;
   c.self_test = o.self_test;
   EXODE_ASSIGN(c.memory_limit, parse_bytes(o.memory_limit));
+  EXODE_ASSIGN(c.gpu_memory_limit, parse_bytes(o.gpu_memory_limit));
   EXODE_ASSIGN(c.kv_memory, parse_bytes(o.kv_memory));
   return c;
 }

@@ -13,13 +13,15 @@ namespace exode::app {
 
 struct EngineOptions {
   std::string model, device = "cpu", dtype = "bf16", kv_cache_dtype = "auto";
-  std::string memory_limit, kv_memory;  // "24GiB", "800MB", plain bytes
+  std::string synthetic;  // instead of the model, where a command offers it
+  std::string memory_limit, gpu_memory_limit, kv_memory;  // "24GiB", "800MB", plain bytes
   int32_t threads = 0, max_model_len = 0, max_num_seqs = 8, max_num_batched_tokens = 512;
   int32_t queue_max = 256;
   bool eager = false, self_test = false;
 };
 
 void add_engine_options(CLI::App& command, EngineOptions& options);
+void add_synthetic_option(CLI::App& command, EngineOptions& options);
 // Resolves the model folder, sizes and dtype names.
 Result<EngineConfig> make_engine_config(const EngineOptions& options);
 

@@ -39,13 +39,13 @@ class Mailbox {
   std::deque<TokenEvent> events_;
 };
 
+}  // namespace
+
 std::string human_bytes(size_t bytes) {
   const auto value = static_cast<double>(bytes);
   return value >= 0x1p30 ? fmt::format("{:.2f} GiB", value / 0x1p30)
                          : fmt::format("{:.1f} MiB", value / 0x1p20);
 }
-
-}  // namespace
 
 Result<std::unique_ptr<Engine>> open_engine(EngineConfig config, const ModelFiles& files) {
   ProgressBar bar("loading weights");
@@ -73,6 +73,8 @@ std::string startup_report(const EngineFacts& f, const std::string& model) {
   }
   out += fmt::format("  {:<18}{:>12}\n", "total", human_bytes(total));
   if (!f.self_test.empty()) out += fmt::format("self-test  {}\n", f.self_test);
+  out += fmt::format("in use     {} as the {} reports\n", human_bytes(f.device_used_bytes),
+                     f.device.starts_with("cuda") ? "driver" : "system");
   out += fmt::format("loaded in {:.2f} s\n", f.load_seconds);
   return out;
 }

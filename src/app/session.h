@@ -30,6 +30,8 @@ Result<Generation> generate(Engine& engine, Request request,
                             const std::function<void(TokenId)>& on_token,
                             const std::function<bool()>& interrupted);
 
+std::string human_bytes(size_t bytes);  // "1.50 GiB", "12.0 MiB"
+
 std::string_view finish_name(FinishReason reason);  // "stop", "length", …
 
 }  // namespace exode::app

@@ -23,7 +23,8 @@
 namespace exode {
 
 struct EngineConfig {
-  std::string model;  // checkpoint folder
+  std::string model;      // checkpoint folder
+  std::string synthetic;  // or a model without files (weights/synthetic.h)
   std::string device = "cpu";
   int32_t threads = 0;                  // CPU workers, 0 = all cores
   DType dtype = DType::kBF16;           // --dtype: numerics of activations and KV
@@ -33,11 +34,12 @@ struct EngineConfig {
   int32_t max_num_batched_tokens = 512;  // rows of one step: the prefill chunk
   int32_t queue_max = 256;               // waiting requests before submit() answers kBusy
   size_t memory_limit = 0;               // bytes the plan may use; 0 = 80 % of the device
-  size_t kv_memory = 0;     // bytes of KV; 0 = max_num_seqs full contexts, at most 8 GiB
-  int32_t vocab_limit = 0;  // ids below it may be drawn (the tokenizer's size); 0 = all
-  bool eager = false;       // never replay recorded steps
-  bool self_test = false;   // at the start, compare every recorded step with the direct one
-  bool evaluation = false;  // plan for evaluate(), which needs logits of many rows
+  size_t gpu_memory_limit = 0;  // bytes the driver may report as used, context included; 0 = none
+  size_t kv_memory = 0;         // bytes of KV; 0 = max_num_seqs full contexts, at most 8 GiB
+  int32_t vocab_limit = 0;      // ids below it may be drawn (the tokenizer's size); 0 = all
+  bool eager = false;           // never replay recorded steps
+  bool self_test = false;       // at the start, compare every recorded step with the direct one
+  bool evaluation = false;      // plan for evaluate(), which needs logits of many rows
   std::function<void(uint64_t done, uint64_t total)> progress;  // bytes while loading
 };
 
@@ -77,6 +79,7 @@ struct EngineFacts {
   std::string self_test;  // what it compared; empty = it did not run
   double load_seconds = 0;
   uint64_t weight_file_bytes = 0;
+  size_t device_used_bytes = 0;  // as the driver reports it after loading (device/device.h)
 };
 
 struct EngineStats {

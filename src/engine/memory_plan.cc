@@ -35,8 +35,9 @@ Result<int32_t> choose_blocks(const ModelSpec& spec, const KvFormat& format,
   const size_t blocks = std::min({all_sequences, budget / per_block, size_t{INT32_MAX}});
   if (blocks == 0) {
     return Error{ErrorCode::kOutOfMemory,
-                 fmt::format("no memory left for the kv cache ({:.2f} GiB available); raise "
-                             "--memory-limit or --kv-memory",
+                 fmt::format("no memory left for the kv cache ({:.2f} GiB available); lower "
+                             "--max-num-seqs, --max-model-len or --max-num-batched-tokens, pick a "
+                             "smaller --kv-cache-dtype, or raise the memory limit",
                              gib(available))};
   }
   const auto fits = static_cast<int32_t>(std::min<size_t>(blocks * kKvBlock, INT32_MAX));
@@ -44,7 +45,8 @@ Result<int32_t> choose_blocks(const ModelSpec& spec, const KvFormat& format,
     return Error{
         ErrorCode::kOutOfMemory,
         fmt::format("--max-model-len {} needs {:.2f} GiB of kv cache, {:.2f} GiB are "
-                    "available; lower it to {} or pick a smaller --kv-cache-dtype",
+                    "available; lower it to {} or less, lower --max-num-seqs or pick a smaller "
+                    "--kv-cache-dtype",
                     config.max_model_len, gib(one_sequence * per_block), gib(budget), fits)};
   }
   plan.context_max = std::min(wanted_context, fits);
@@ -73,10 +75,11 @@ Result<MemoryPlan> make_memory_plan(const ModelSpec& spec, const KvFormat& forma
   if (fixed > needs.memory) {
     return Error{
         ErrorCode::kOutOfMemory,
-        fmt::format("weights, workspace and state need {:.2f} GiB, {:.2f} GiB are available; "
-                    "lower --max-num-batched-tokens or --max-num-seqs, or raise "
-                    "--memory-limit",
-                    gib(fixed), gib(needs.memory))};
+        fmt::format(
+            "weights, workspace and state need {:.2f} GiB, {:.2f} GiB are available; "
+            "lower --max-num-batched-tokens, --max-num-seqs or --max-model-len, or raise the "
+            "memory limit",
+            gib(fixed), gib(needs.memory))};
   }
   plan.context_max = config.max_model_len > 0 ? config.max_model_len : spec.context_max;
   if (!spec.kv_groups.empty()) {

@@ -47,18 +47,28 @@ Result<OpTable> ops_of(const Device& device, DType dtype) {
   return unsupported(fmt::format("no op table for device {}", device.caps().name));
 }
 
+Result<Checkpoint> open_checkpoint(const EngineConfig& config) {
+  return config.synthetic.empty() ? Checkpoint::open(config.model)
+                                  : Checkpoint::synthetic(config.synthetic);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const EngineConfig& config) {
   EXODE_TRY(check_config(config));
   const auto start = std::chrono::steady_clock::now();
   auto runner = std::unique_ptr<ModelRunner>(new ModelRunner(config));
-  EXODE_TRY(runner->open());
-  EXODE_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(config.model));
+  EXODE_ASSIGN(const Checkpoint checkpoint, open_checkpoint(config));
+  EXODE_ASSIGN(auto device, open_device({.name = config.device,
+                                         .threads = config.threads,
+                                         .memory_limit = config.memory_limit,
+                                         .total_limit = config.gpu_memory_limit}));
+  EXODE_TRY(runner->open(std::move(device)));
   EXODE_TRY(runner->plan(checkpoint));
   EXODE_TRY(runner->allocate());
   EXODE_TRY(runner->load(checkpoint));
   EXODE_TRY(runner->prepare());
+  EXODE_TRY(runner->check_limit());
   runner->device_->seal();
   runner->describe(checkpoint);
   runner->facts_.load_seconds =
@@ -66,7 +76,25 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::create(const EngineConfig& con
   return runner;
 }
 
-Status ModelRunner::open() {
+Result<std::unique_ptr<ModelRunner>> ModelRunner::plan_only(const EngineConfig& config,
+                                                            std::unique_ptr<Device> device) {
+  EXODE_TRY(check_config(config));
+  auto runner = std::unique_ptr<ModelRunner>(new ModelRunner(config));
+  EXODE_ASSIGN(const Checkpoint checkpoint, open_checkpoint(config));
+  EXODE_TRY(runner->open(std::move(device)));
+  runner->config_.max_model_len = 1;  // only the model's own needs matter here
+  EXODE_TRY(runner->plan(checkpoint));
+  runner->describe(checkpoint);
+  return runner;
+}
+
+Result<MemoryPlan> ModelRunner::plan_for(int32_t max_model_len) {
+  config_.max_model_len = max_model_len;
+  EXODE_TRY(plan_memory());
+  return plan_;
+}
+
+Status ModelRunner::open(std::unique_ptr<Device> device) {
   const std::string name = config_.kv_cache_dtype == "auto" ? std::string(dtype_name(config_.dtype))
                                                             : config_.kv_cache_dtype;
   format_ = find_kv_format(name);
@@ -74,9 +102,7 @@ Status ModelRunner::open() {
     return unsupported(
         fmt::format("--kv-cache-dtype {} is not known; available: {}", name, kv_format_names()));
   }
-  EXODE_ASSIGN(device_, open_device({.name = config_.device,
-                                     .threads = config_.threads,
-                                     .memory_limit = config_.memory_limit}));
+  device_ = std::move(device);
   EXODE_ASSIGN(ops_, ops_of(*device_, config_.dtype));
   if (format_->attend[static_cast<size_t>(ops_.backend)].launch == nullptr) {
     return unsupported(
@@ -101,17 +127,26 @@ Status ModelRunner::plan(const Checkpoint& checkpoint) {
   Arena weights = Arena::counting();
   WeightLoader loader(WeightLoader::Mode::kPlan, checkpoint, weights, *device_);
   EXODE_ASSIGN(model_, make_model(checkpoint, loader, {}));
+  weight_bytes_ = weights.peak_bytes();
+  return plan_memory();
+}
+
+Status ModelRunner::plan_memory() {
   Arena io = Arena::counting();
   buffers_.emplace(limits(model_->spec()), io);
-  needs_ = {.weights = weights.peak_bytes(),
+  needs_ = {.weights = weight_bytes_,
             .workspace = plan_workspace(),
             .step_io = io.peak_bytes(),
-            .memory = config_.memory_limit > 0
-                          ? config_.memory_limit
-                          : static_cast<size_t>(static_cast<double>(device_->caps().memory_bytes) *
-                                                kDefaultMemoryShare)};
+            .memory = usable_memory()};
   EXODE_ASSIGN(plan_, make_memory_plan(model_->spec(), *format_, config_, needs_));
   return Done{};
+}
+
+size_t ModelRunner::usable_memory() const {
+  const size_t device = device_->caps().memory_bytes;
+  if (config_.memory_limit > 0) return std::min(config_.memory_limit, device);
+  if (config_.gpu_memory_limit > 0) return device;  // the device has set aside what it needs
+  return static_cast<size_t>(static_cast<double>(device) * kDefaultMemoryShare);
 }
 
 // Kernels on the CPU cost nothing extra for odd row counts. On CUDA few shapes are captured, and
@@ -261,6 +296,21 @@ Status ModelRunner::prepare() {
   return config_.self_test ? self_test() : Done{};
 }
 
+// What the device set aside for code and graphs is an estimate; this is the proof.
+Status ModelRunner::check_limit() {
+  device_->synchronize();
+  facts_.device_used_bytes = device_->used_bytes();
+  if (config_.gpu_memory_limit == 0 || facts_.device_used_bytes <= config_.gpu_memory_limit) {
+    return Done{};
+  }
+  const auto gib = [](size_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
+  return Error{ErrorCode::kOutOfMemory,
+               fmt::format("the driver reports {:.2f} GiB in use, more than --gpu-memory-limit "
+                           "{:.2f} GiB; lower --max-model-len or --max-num-seqs, pick a smaller "
+                           "--kv-cache-dtype, or end other programs on the GPU",
+                           gib(facts_.device_used_bytes), gib(config_.gpu_memory_limit))};
+}
+
 void ModelRunner::run(Exec& x, const Caches& caches, const StepShape& shape) const {
   x(buffers_->take_tokens_op(shape));
   model_->forward(x, buffers_->inputs(shape), caches, {buffers_->logits(shape.samples)});
@@ -270,16 +320,20 @@ void ModelRunner::run(Exec& x, const Caches& caches, const StepShape& shape) con
   x(buffers_->sample_op(shape, limit));
 }
 
-void ModelRunner::run(const StepShape& shape) {
-  Exec x(Exec::Mode::kRun, ops_, device_->stream(), *workspace_);
+void ModelRunner::run(const StepShape& shape, Trace* trace) {
+  Exec x(Exec::Mode::kRun, ops_, device_->stream(), *workspace_, trace);
   run(x, caches_, shape);
 }
 
 int32_t ModelRunner::ahead() const { return ops_.backend == Backend::kCuda ? 1 : 0; }
 
+bool ModelRunner::is_decode(std::span<const Slice> slices) const {
+  return std::all_of(slices.begin(), slices.end(),
+                     [](const Slice& s) { return s.count == 1 && s.samples; });
+}
+
 void ModelRunner::submit(std::span<const Slice> slices) {
-  const bool decodes = std::all_of(slices.begin(), slices.end(),
-                                   [](const Slice& s) { return s.count == 1 && s.samples; });
+  const bool decodes = is_decode(slices);
   const StepShape used = shape_of(slices), shape = padded(used, decodes);
   buffers_->fill(*device_, slices, shape);
   if (const auto graph = graphs_.find(shape); decodes && graph != graphs_.end()) {

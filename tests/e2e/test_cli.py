@@ -116,6 +116,54 @@ def test_mistakes(cli, folder):
     cli.refuses("generate", bad, "--ids", "1", code=2, says="num_key_value_heads")
 
 
+def test_plan(cli, folder):
+    plan = ["plan", "--synthetic", "qwen3.6-27b-int4", "--memory", "24GiB"]
+    report = cli.run(*plan, "--max-model-len", 32768).stdout
+    for line in ("weights", "workspace", "recurrent state", "kv cache", "driver and context"):
+        assert re.search(rf"^  {line} ", report, re.MULTILINE), line
+    largest = int(re.search(r"^largest +(\d+) tokens", report, re.MULTILINE).group(1))
+    assert 32768 <= largest < 262144
+    assert "does not fit" not in cli.run(*plan, "--max-model-len", largest).stdout
+    refused = cli.run(*plan, "--max-model-len", largest + 64, code=1).stdout
+    assert "--kv-cache-dtype" in refused and f"largest    {largest} tokens" in refused
+    assert "exode-demo-int4" in cli.run("plan", cli.model, "--device", "cpu").stdout
+
+    facts = folder / "facts.json"
+    facts.write_text(
+        '{"name": "small", "multiprocessors": 8, "shared_bytes_per_block": 101376,'
+        ' "memory_bytes": 8589934592}'
+    )
+    small = ["plan", cli.model, "--device-facts", facts]
+    assert "small, 8.00 GiB" in cli.run(*small).stdout
+    facts.write_text('{"multiprocessors": 0}')
+    cli.refuses(*small, code=2, says="multiprocessors")
+    cli.refuses("plan", cli.model, "--device-facts", "gtx-1", code=1, says="rtx-3090")
+    cli.refuses("plan", "--synthetic", "qwen9", code=2, says="qwen3.6-27b-int4")
+    cli.refuses("plan", cli.model, "--synthetic", "tiny-int4", code=2, says="either")
+
+
+def test_bench(cli, folder):
+    out = folder / "bench.json"
+    bench = ["bench", "--synthetic", "tiny-int4", "--steps", 3]
+    text = cli.run(
+        *bench, "--rows", "1,2", "--contexts", "0,100", "--prefill", 64, "--out", out
+    ).stdout
+    assert "bandwidth" in text and "gated_delta" in text
+    report = json.loads(out.read_text())
+    assert report["read_gb_s"] > 0 and report["copy_gb_s"] > 0
+    assert report["peak_device_bytes"] > report["plan"]["weights"]
+    shapes = [(d["context"], d["rows"]) for d in report["decode"]]
+    assert shapes == [(0, 1), (0, 2), (100, 1), (100, 2)]
+    for decode in report["decode"]:
+        assert decode["tokens_per_s"] > 0 and decode["step_bytes"] > 0
+        assert {op["op"] for op in decode["ops"]} >= {"matmul", "attend", "sample"}
+        total = sum(op["us"] for op in decode["ops"])
+        assert abs(decode["step_us"] - total - decode["overhead_us"]) < 1
+    assert report["prefill"][0]["tokens_per_s"] > 0
+    cli.refuses(*bench, "--rows", 0, code=2, says="--rows 0")
+    cli.refuses(*bench, "--gpu-memory-limit", "24GiB", code=2, says="--memory-limit")
+
+
 def first_token_seconds(cli):
     """From starting the process to the first streamed token of a chat."""
     start = time.monotonic()
@@ -190,6 +238,8 @@ def main():
         test_chat_and_inspect,
         test_eval_logits,
         test_mistakes,
+        test_plan,
+        test_bench,
         test_start_to_first_token,
     ]
     if args.shared and (args.shared / "models/mini-bf16").is_dir():
