@@ -6,7 +6,9 @@
 namespace exode::ops {
 
 void validate(const Embedding& op) {
-  EXODE_CHECK(op.table.layout == WeightLayout::kDense, "embedding: the table must be dense");
+  EXODE_CHECK(
+      op.table.layout == WeightLayout::kDense || op.table.layout == WeightLayout::kInt8Group,
+      "embedding: the table must be dense or int8");
   validate_weight("embedding: table", op.table);
   require_vector("embedding: tokens", op.tokens, op.out.rows(), DType::kI32);
   require_activation("embedding: out", op.out, op.out.rows(), op.table.cols);

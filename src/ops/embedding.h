@@ -10,7 +10,7 @@ namespace exode::ops {
 
 struct Embedding {
   ConstTensorView tokens;  // [rows] i32; < 0 = padding. Ids are checked before they get here
-  WeightView table;        // [vocab, hidden], kDense
+  WeightView table;        // [vocab, hidden], kDense or kInt8Group
   TensorView out;          // [rows, hidden] f32, f16 or bf16
   float scale = 1;
 };

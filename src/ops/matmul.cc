@@ -25,6 +25,15 @@ void validate_weight(const char* what, const WeightView& w) {
       require_dtype(what, w.zeros, DType::kU8);
       return;
     }
+    case WeightLayout::kInt8Group: {
+      EXODE_CHECK(w.group > 0 && w.group % kInt8Block == 0,
+                  name + ": int8 group " + std::to_string(w.group));
+      require_size(what, w.codes, w.rows, (w.cols + kInt8Block - 1) / kInt8Block * kInt8Block);
+      require_size(what, w.scales, w.rows, (w.cols + w.group - 1) / w.group);
+      require_dtype(what, w.codes, DType::kU8);
+      require_dtype(what, w.scales, DType::kF32);
+      return;
+    }
     case WeightLayout::kFp8Block:
       require_size(what, w.codes, w.rows, w.cols);
       require_dtype(what, w.codes, DType::kFp8E4M3);

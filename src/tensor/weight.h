@@ -13,6 +13,10 @@
 //               is read as one stream: block b of row r is the 64 bytes at
 //               (r − r % strip) · Kp/2 + (b · strip + r % strip) · 64, and scales (and zeros)
 //               likewise with one element a group. N is then a multiple of strip.
+//   kInt8Group  codes u8 [N, Kp], in the order of inputs; padding codes are 128. scales f32
+//               [N, ceil(K/group)].  W[n,k] = scale[n, k/group] · (code − 128).
+//               group is a multiple of 128; Kp is K rounded up to 128. strip as above: the
+//               blocks are of 64 bytes here too, and hold 64 inputs.
 //   kFp8Block   codes e4m3 [N, K]; scales f32 [ceil(N/block), ceil(K/block)], block = group (128).
 //               W[n,k] = e4m3(code) · scale[n/block, k/block].
 //
@@ -24,14 +28,17 @@
 namespace exode {
 
 inline constexpr int32_t kInt4Block = 128;  // inputs per 64-byte block of kInt4Group
+inline constexpr int32_t kInt8Block = 128;  // inputs to a multiple of which kInt8Group is padded
+inline constexpr int32_t kInt8Zero = 128;   // its code of zero
+inline constexpr int32_t kStripBytes = 64;  // of one row, before the next row of a strip
 
-enum class WeightLayout : uint8_t { kDense, kInt4Group, kFp8Block };
+enum class WeightLayout : uint8_t { kDense, kInt4Group, kInt8Group, kFp8Block };
 
 struct WeightView {
   WeightLayout layout = WeightLayout::kDense;
   int32_t rows = 0, cols = 0;  // N, K
   int32_t group = 0;           // inputs per scale; 0 for kDense
-  int32_t strip = 1;           // kInt4Group: rows interleaved; a power of two
+  int32_t strip = 1;           // kInt4Group, kInt8Group: rows interleaved; a power of two
   ConstTensorView codes, scales, zeros;
 
   bool empty() const { return codes.empty(); }

@@ -53,6 +53,9 @@ void dequantize_row(const HostWeight& w, size_t row, float* out) {
         out[k] = w.scales[g] * static_cast<float>(w.codes[row * cols + k] - zero);
       }
       return;
+    case WeightLayout::kInt8Group:
+      EXODE_CHECK(false, "no checkpoint format stores int8 groups");
+      return;
     case WeightLayout::kFp8Block:
       for (size_t k = 0; k < cols; ++k) {
         const float scale = w.scales[row / group * groups + k / group];
@@ -68,6 +71,7 @@ void dequantize_row(const HostWeight& w, size_t row, float* out) {
 size_t packed_row_bytes(WeightLayout layout, DType dtype, int32_t cols) {
   const auto k = static_cast<size_t>(cols);
   if (layout == WeightLayout::kInt4Group) return (k + kBlock - 1) / kBlock * kBlockBytes;
+  if (layout == WeightLayout::kInt8Group) return (k + kInt8Block - 1) / kInt8Block * kInt8Block;
   if (layout == WeightLayout::kFp8Block) return k;
   return k * dtype_bytes(dtype);
 }

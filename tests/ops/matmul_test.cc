@@ -81,6 +81,18 @@ TEST(Embedding, RowsOfEveryTypeAndPadding) {
   }
 }
 
+TEST(Embedding, RowsOfInt8Tables) {
+  OpRunner ref(Backend::kRef), cpu(Backend::kCpu);
+  const RandomWeight w({WeightLayout::kInt8Group, DType::kU8, 128}, 10, 200, 1);
+  const HostTensor tokens = HostTensor(DType::kI32, {3}).fill_values({9, -1, 3});
+  HostTensor a(DType::kF32, {3, 200}), b(DType::kF32, {3, 200});
+  ref(ops::Embedding{.tokens = tokens.cview(), .table = w.view(), .out = a.view(), .scale = 2});
+  cpu(ops::Embedding{.tokens = tokens.cview(), .table = w.view(), .out = b.view(), .scale = 2});
+  EXPECT_LE(nmse(b.floats(), a.floats()), 1e-13);
+  EXPECT_NE(b.get(0), 0.0f);
+  EXPECT_EQ(b.get(200), 0.0f);
+}
+
 TEST(MatMulDeath, WrongShapesAreNamed) {
   OpRunner cpu(Backend::kCpu);
   const RandomWeight w({WeightLayout::kDense, DType::kF32}, 4, 8, 1);
@@ -103,6 +115,13 @@ TEST(MatMulDeath, WeightsThatBreakTheirLayoutAreRefused) {
   EXPECT_DEATH(multiply_by(w), "matmul: w");
   w = int4.view();
   w.zeros.dtype = DType::kF32;
+  EXPECT_DEATH(multiply_by(w), "matmul: w");
+  const RandomWeight int8({WeightLayout::kInt8Group, DType::kU8, 128}, 4, 256, 1);
+  w = int8.view();
+  w.group = 64;
+  EXPECT_DEATH(multiply_by(w), "int8 group 64");
+  w = int8.view();
+  w.codes.shape.dim[1] = 128;
   EXPECT_DEATH(multiply_by(w), "matmul: w");
   const RandomWeight fp8({WeightLayout::kFp8Block, DType::kFp8E4M3, 128}, 4, 256, 1);
   w = fp8.view();

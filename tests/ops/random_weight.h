@@ -19,6 +19,8 @@ struct WeightCase {
         return std::string(dtype_name(dtype));
       case WeightLayout::kInt4Group:
         return "int4g" + std::to_string(group) + (zeros ? "z" : "");
+      case WeightLayout::kInt8Group:
+        return "int8g" + std::to_string(group);
       case WeightLayout::kFp8Block:
         return "fp8";
     }
@@ -35,6 +37,7 @@ inline std::vector<WeightCase> weight_cases() {
     cases.push_back({WeightLayout::kInt4Group, DType::kU8, group, false});
     cases.push_back({WeightLayout::kInt4Group, DType::kU8, group, true});
   }
+  for (int32_t group : {128, 256}) cases.push_back({WeightLayout::kInt8Group, DType::kU8, group});
   return cases;
 }
 
@@ -66,12 +69,22 @@ class RandomWeight {
     return c.group > 0 ? (cols + c.group - 1) / c.group : 1;
   }
   static HostTensor make_codes(const WeightCase& c, int32_t rows, int32_t cols, uint64_t seed) {
+    if (c.layout == WeightLayout::kInt8Group) return make_int8_codes(rows, cols, seed);
     if (c.layout != WeightLayout::kInt4Group) return HostTensor(c.dtype, {rows, cols}).fill(seed);
     const int32_t blocks = (cols + kInt4Block - 1) / kInt4Block;
     HostTensor t(DType::kU8, {rows, blocks * kInt4Block / 2});
     for (int64_t i = 0; i < t.size(); ++i)
       t.set(i, static_cast<float>(random_bits(seed, static_cast<uint64_t>(i)) & 255));
     pad(t, rows, cols, blocks);
+    return t;
+  }
+  static HostTensor make_int8_codes(int32_t rows, int32_t cols, uint64_t seed) {
+    const int32_t width = (cols + kInt8Block - 1) / kInt8Block * kInt8Block;
+    HostTensor t(DType::kU8, {rows, width});
+    for (int64_t i = 0; i < t.size(); ++i) {
+      const auto code = static_cast<float>(random_bits(seed, static_cast<uint64_t>(i)) & 255);
+      t.set(i, i % width < cols ? code : static_cast<float>(kInt8Zero));
+    }
     return t;
   }
   // Codes of inputs past the end are 8.

@@ -274,6 +274,8 @@ void matmul_range(const MatMulJob& job, int32_t first, int32_t last) {
       if (w.group == 32) return run<Int4Source<4>>(job, first, last, scratch);
       if (w.group == 64) return run<Int4Source<2>>(job, first, last, scratch);
       return run<Int4Source<1>>(job, first, last, scratch);
+    case WeightLayout::kInt8Group:
+      return run<Int8Source>(job, first, last, scratch);
     case WeightLayout::kFp8Block:
       return run<Fp8Source>(job, first, last, scratch);
     case WeightLayout::kDense:

@@ -142,6 +142,16 @@ struct E4m3 {
   }
 };
 
+struct OffsetInt8 {
+  using Code = uint8_t;
+  static HWY_INLINE V decode(const uint8_t* p) {
+    const hn::RebindToSigned<D> di;
+    const hn::Rebind<uint8_t, D> d8;
+    const auto code = hn::PromoteTo(di, hn::LoadU(d8, p));
+    return hn::ConvertTo(D(), hn::Sub(code, hn::Set(di, kInt8Zero)));
+  }
+};
+
 // Rows of plain codes. A short last segment must not be read past the row: decode_segment() copies
 // it, and the kernel runs on decoded rows whenever there is one (pads() is true).
 template <class Format>
@@ -208,6 +218,30 @@ class Fp8Source : public RowSource<E4m3> {
   const float* scales_;
   int64_t stride_;
   int32_t block_;
+};
+
+class Int8Source : public RowSource<OffsetInt8> {
+ public:
+  static constexpr size_t kGroups = 1;
+  explicit Int8Source(const WeightView& w)
+      : RowSource(w),
+        scales_(w.scales.row<float>(0)),
+        stride_(w.scales.row_stride),
+        segments_per_scale_(w.group / kInt8Block) {}
+  HWY_INLINE float scale(int32_t row, int32_t segment, int32_t) const {
+    const int32_t group = segments_per_scale_ == 1 ? segment : segment / segments_per_scale_;
+    return scales_[row * stride_ + group];
+  }
+  static constexpr bool pads() { return false; }  // rows are whole segments
+  void decode_segment(int32_t row, int32_t segment, float* out) const {
+    const Line source = line(row, segment);
+    for (size_t p = 0; p < kParts; ++p) hn::StoreU(part_at(source, p), D(), out + p * kLanes);
+  }
+
+ private:
+  const float* scales_;
+  int64_t stride_;
+  int32_t segments_per_scale_;
 };
 
 // A few rows and segments of another source decoded into memory, so that many input rows can reuse

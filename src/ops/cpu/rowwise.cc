@@ -106,6 +106,12 @@ void launch(Stream& stream, const ops::Embedding& op, Scratch) {
     float* out = op.out.row<float>(r);
     if (token < 0) {
       std::fill(out, out + width, 0.0f);
+    } else if (op.table.layout == WeightLayout::kInt8Group) {
+      const uint8_t* in = op.table.codes.row<uint8_t>(token);
+      const float* scales = op.table.scales.row<float>(token);
+      for (int32_t c = 0; c < width; ++c) {
+        out[c] = static_cast<float>(in[c] - kInt8Zero) * scales[c / op.table.group] * op.scale;
+      }
     } else if (dtype == DType::kF32) {
       const float* in = op.table.codes.row<float>(token);
       for (int32_t c = 0; c < width; ++c) out[c] = in[c] * op.scale;

@@ -11,6 +11,8 @@ bool has_codec(const WeightView& w) {
   switch (w.layout) {
     case WeightLayout::kInt4Group:
       return w.group % kBlock == 0 && w.cols % kStrip == 0 && w.codes.row_stride % kStrip == 0;
+    case WeightLayout::kInt8Group:
+      return false;
     case WeightLayout::kFp8Block:
       return w.group == kBlock && w.cols % kBlock == 0 && w.codes.row_stride % kStrip == 0;
     case WeightLayout::kDense:

@@ -11,7 +11,7 @@ struct DenseTable {
   const void* data;
   int64_t stride;
   DType dtype;
-  __device__ float at(int64_t row, int64_t col) const {
+  __device__ float at(int64_t row, int col) const {
     const int64_t i = row * stride + col;
     if (dtype == DType::kF32) return static_cast<const float*>(data)[i];
     if (dtype == DType::kBF16) return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[i]);
@@ -19,8 +19,22 @@ struct DenseTable {
   }
 };
 
-__global__ void embedding(const int32_t* tokens, DenseTable table, Rows out, int width,
-                          float scale) {
+struct Int8Table {
+  const uint8_t* codes;
+  const float* scales;
+  int64_t stride, scale_stride;
+  int group, strip;
+  __device__ float at(int64_t row, int col) const {
+    const int64_t in_strip = row & (strip - 1), top = row - in_strip;
+    const int code = codes[top * stride + (col / kStripBytes * strip + in_strip) * kStripBytes +
+                           col % kStripBytes];
+    return static_cast<float>(code - kInt8Zero) *
+           scales[top * scale_stride + col / group * strip + in_strip];
+  }
+};
+
+template <class Table>
+__global__ void embedding(const int32_t* tokens, Table table, Rows out, int width, float scale) {
   start_next();
   wait_for_earlier();
   const int32_t token = tokens[blockIdx.x];
@@ -226,9 +240,17 @@ void launch_norm(Stream& stream, const ConstTensorView& x, const TensorView& res
 }  // namespace
 
 void launch(Stream& stream, const ops::Embedding& op, Scratch) {
-  const DenseTable table{op.table.codes.data, op.table.codes.row_stride, op.table.codes.dtype};
-  launch_chained(native(stream), embedding, static_cast<unsigned>(op.out.rows()), kThreads, 0,
-                 ints(op.tokens), table, rows_of(op.out), op.out.cols(), op.scale);
+  const auto run = [&](const auto& table) {
+    launch_chained(native(stream), embedding<std::decay_t<decltype(table)>>,
+                   static_cast<unsigned>(op.out.rows()), kThreads, 0, ints(op.tokens), table,
+                   rows_of(op.out), op.out.cols(), op.scale);
+  };
+  const WeightView& t = op.table;
+  if (t.layout == WeightLayout::kInt8Group) {
+    return run(Int8Table{t.codes.row<uint8_t>(0), t.scales.row<float>(0), t.codes.row_stride,
+                         t.scales.row_stride, t.group, t.strip});
+  }
+  run(DenseTable{t.codes.data, t.codes.row_stride, t.codes.dtype});
 }
 
 void launch(Stream& stream, const ops::TakeTokens& op, Scratch) {

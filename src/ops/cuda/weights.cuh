@@ -133,6 +133,43 @@ struct Int4Weight {
   }
 };
 
+// Lane l reads inputs 8 l… of the unit.
+struct Int8Weight {
+  const uint8_t* codes;
+  const float* scales;
+  int64_t stride, scale_stride;
+  int cols, group, strip;
+  explicit Int8Weight(const WeightView& w)
+      : codes(reinterpret_cast<const uint8_t*>(w.codes.data)),
+        scales(w.scales.row<float>(0)),
+        stride(w.codes.row_stride),
+        scale_stride(w.scales.row_stride),
+        cols(w.cols),
+        group(w.group),
+        strip(w.strip) {}
+
+  __device__ static int input(int unit, int lane, int j) {
+    return unit * kUnit + lane * kPerLane + j;
+  }
+  __device__ void read(int64_t row, int unit, int lane, float (&v)[kPerLane]) const {
+    const int first = input(unit, lane, 0);
+    uint2 raw = make_uint2(0x80808080u, 0x80808080u);
+    float scale = 0;
+    if (first < cols) {
+      const int64_t in_strip = row & (strip - 1), top = row - in_strip;
+      raw = __ldg(reinterpret_cast<const uint2*>(
+          codes + top * stride + (first / kStripBytes * strip + in_strip) * kStripBytes +
+          first % kStripBytes));
+      scale = scales[top * scale_stride + first / group * strip + in_strip];
+    }
+#pragma unroll
+    for (int j = 0; j < kPerLane; ++j) {
+      const uint32_t word = j < 4 ? raw.x : raw.y;
+      v[j] = static_cast<float>(static_cast<int>(word >> (j % 4 * 8) & 255u) - kInt8Zero) * scale;
+    }
+  }
+};
+
 // Dot products of one weight row with R rows of x; every lane gets the sums. The order depends on
 // K and the layout only.
 template <class Weight, int R>
@@ -162,6 +199,8 @@ void with_weight(const WeightView& w, const Body& body) {
   switch (w.layout) {
     case WeightLayout::kInt4Group:
       return body(Int4Weight(w));
+    case WeightLayout::kInt8Group:
+      return body(Int8Weight(w));
     case WeightLayout::kFp8Block:
       return body(Fp8Weight(w));
     case WeightLayout::kDense:

@@ -67,6 +67,12 @@ inline double weight_at(const WeightView& w, int64_t n, int64_t k) {
       return load(w.codes, n, k);
     case WeightLayout::kFp8Block:
       return load(w.codes, n, k) * load(w.scales, n / w.group, k / w.group);
+    case WeightLayout::kInt8Group: {
+      const int64_t in_strip = n % w.strip, top = n - in_strip, group = k / w.group;
+      const int64_t byte = (k / kStripBytes * w.strip + in_strip) * kStripBytes + k % kStripBytes;
+      return (load(w.codes, top, byte) - kInt8Zero) *
+             load(w.scales, top, group * w.strip + in_strip);
+    }
     case WeightLayout::kInt4Group: {
       const int64_t in_block = k % kInt4Block;
       const int64_t nibble = in_block / 16;
