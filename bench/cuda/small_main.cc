@@ -1,4 +1,4 @@
-// exode_bench_small_ops [attend|moe|sample…]: checks the small CUDA kernels on a GPU and times
+// exode_bench_small_ops [attend|moe|sample|stream…]: checks the small CUDA kernels on a GPU and times
 // them. Exits non-zero when a check fails.
 #include <string_view>
 
@@ -20,6 +20,10 @@ int main(int argc, char** argv) {
   if (asked("sample")) {
     check_sample(lab);
     time_sample(lab);
+  }
+  if (asked("stream")) {
+    check_stream(lab);
+    time_stream(lab);
   }
   return lab.failures() == 0 ? 0 : 1;
 }

@@ -115,6 +115,8 @@ void check_moe(Lab& lab);
 void time_moe(Lab& lab);
 void check_sample(Lab& lab);
 void time_sample(Lab& lab);
+void check_stream(Lab& lab);
+void time_stream(Lab& lab);
 void check_rows(Lab& lab);
 void time_rows(Lab& lab);
 
