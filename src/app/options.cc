@@ -17,6 +17,14 @@ void add_engine_options(CLI::App& command, EngineOptions& o) {
       ->capture_default_str();
   command.add_option("--kv-cache-dtype", o.kv_cache_dtype, "auto, f32, bf16 or f16")
       ->capture_default_str();
+  command
+      .add_option("--head-dtype", o.head_dtype,
+                  "Output head: bf16 (as stored), int8 or int4; auto = int8 for large 16-bit heads")
+      ->capture_default_str();
+  command
+      .add_option("--embedding", o.embedding,
+                  "Memory of the embedding table: device, or host (read over the bus)")
+      ->capture_default_str();
   command.add_option("--threads", o.threads, "CPU threads, 0 = all cores")->capture_default_str();
   command
       .add_option("--max-model-len", o.max_model_len,
@@ -110,6 +118,8 @@ Result<EngineConfig> make_engine_config(const EngineOptions& o) {
     return invalid(fmt::format("--dtype {} is not known; use f32 or bf16", o.dtype));
   }
   c.kv_cache_dtype = o.kv_cache_dtype;
+  c.head_dtype = o.head_dtype;
+  c.embedding = o.embedding;
   c.threads = o.threads;
   c.max_model_len = o.max_model_len;
   c.max_num_seqs = o.max_num_seqs;

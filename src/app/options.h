@@ -14,6 +14,7 @@ namespace exode::app {
 struct EngineOptions {
   std::string model, device = "cpu", dtype = "bf16", kv_cache_dtype = "auto";
   std::string synthetic;  // instead of the model, where a command offers it
+  std::string head_dtype = "auto", embedding = "device";
   std::string memory_limit, gpu_memory_limit, kv_memory;  // "24GiB", "800MB", plain bytes
   int32_t threads = 0, max_model_len = 0, max_num_seqs = 8, max_num_batched_tokens = 512;
   int32_t queue_max = 256;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -63,6 +64,11 @@ std::string startup_report(const EngineFacts& f, const std::string& model) {
   out += fmt::format("device     {}\n", f.device);
   out += fmt::format("weights    {} of files, matrices: {}\n", human_bytes(f.weight_file_bytes),
                      formats);
+  out += fmt::format("head       {}\n", f.head);
+  if (f.embedding_host_bytes > 0) {
+    out +=
+        fmt::format("embedding  {} in pinned host memory\n", human_bytes(f.embedding_host_bytes));
+  }
   out += fmt::format("kv cache   {} tokens in {}\n", f.kv_tokens, f.kv_format);
   if (f.state_slots > 0) out += fmt::format("state      {} slots\n", f.state_slots);
   out += fmt::format("context    {} tokens\n", f.context_max);
@@ -75,7 +81,9 @@ std::string startup_report(const EngineFacts& f, const std::string& model) {
   if (!f.self_test.empty()) out += fmt::format("self-test  {}\n", f.self_test);
   out += fmt::format("in use     {} as the {} reports\n", human_bytes(f.device_used_bytes),
                      f.device.starts_with("cuda") ? "driver" : "system");
-  out += fmt::format("loaded in {:.2f} s\n", f.load_seconds);
+  out += fmt::format(
+      "loaded in {:.2f} s, weights at {:.2f} GB/s\n", f.load_seconds,
+      static_cast<double>(f.weight_file_bytes) / 1e9 / std::max(f.weight_seconds, 1e-6));
   return out;
 }
 

@@ -29,6 +29,8 @@ struct EngineConfig {
   int32_t threads = 0;                  // CPU workers, 0 = all cores
   DType dtype = DType::kBF16;           // --dtype: numerics of activations and KV
   std::string kv_cache_dtype = "auto";  // auto = the format of dtype
+  std::string head_dtype = "auto";      // bf16 = as stored, int8, int4; auto = int8 where it gains
+  std::string embedding = "device";     // or host: read from pinned memory, token by token
   int32_t max_model_len = 0;            // tokens of one sequence; 0 = the model's, as memory allows
   int32_t max_num_seqs = 8;             // sequences in one step
   int32_t max_num_batched_tokens = 512;  // rows of one step: the prefill chunk
@@ -77,7 +79,10 @@ struct EngineFacts {
   std::vector<PlanLine> plan;  // every line of the memory plan
   std::vector<std::pair<std::string, int32_t>> weight_formats;
   std::string self_test;  // what it compared; empty = it did not run
-  double load_seconds = 0;
+  std::string head;  // what the output head became and why
+  size_t embedding_host_bytes = 0;
+  double load_seconds = 0;    // all of the start
+  double weight_seconds = 0;  // reading weights alone
   uint64_t weight_file_bytes = 0;
   size_t device_used_bytes = 0;  // as the driver reports it after loading (device/device.h)
 };

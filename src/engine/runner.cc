@@ -16,6 +16,19 @@ namespace {
 constexpr size_t kEvaluationLogitBytes = size_t{64} << 20;
 constexpr double kDefaultMemoryShare = 0.8;
 constexpr int32_t kGraphRowsMax = 64;
+constexpr int32_t kCudaStrip = 32;  // rows that the streamed matmul reads as one run of memory
+
+Result<HeadFormat> head_format(const EngineConfig& config) {
+  // f32 asks for the numbers of the checkpoint: nothing is rounded unasked.
+  if (config.head_dtype == "auto") {
+    return config.dtype == DType::kF32 ? HeadFormat::kStored : HeadFormat::kAuto;
+  }
+  if (config.head_dtype == "bf16") return HeadFormat::kStored;
+  if (config.head_dtype == "int8") return HeadFormat::kInt8;
+  if (config.head_dtype == "int4") return HeadFormat::kInt4;
+  return invalid(
+      fmt::format("--head-dtype {} is not known; use auto, bf16, int8 or int4", config.head_dtype));
+}
 
 int32_t evaluation_rows(const EngineConfig& config, int32_t vocab) {
   const auto fits =
@@ -32,6 +45,10 @@ Status check_config(const EngineConfig& c) {
   EXODE_TRY(in_range("max-num-batched-tokens", c.max_num_batched_tokens, 1, 65536));
   EXODE_TRY(in_range("max-model-len", c.max_model_len, 0, 1 << 30));
   EXODE_TRY(in_range("queue-max", c.queue_max, 1, 1 << 20));
+  EXODE_TRY(head_format(c));
+  if (c.embedding != "device" && c.embedding != "host") {
+    return invalid(fmt::format("--embedding {} is not known; use device or host", c.embedding));
+  }
   if (c.dtype != DType::kF32 && c.dtype != DType::kBF16) {
     return invalid(
         fmt::format("--dtype {} is not supported; use f32 or bf16", dtype_name(c.dtype)));
@@ -123,11 +140,21 @@ StepLimits ModelRunner::limits(const ModelSpec& spec) const {
           .context_max = context};
 }
 
+LoadOptions ModelRunner::load_options(Arena& host) const {
+  const bool on_gpu = device_->backend() == Backend::kCuda;  // elsewhere all memory is host memory
+  return {.progress = {},
+          .strip = on_gpu ? kCudaStrip : 1,
+          .head = head_format(config_).value(),
+          .embedding_arena = on_gpu && config_.embedding == "host" ? &host : nullptr};
+}
+
 Status ModelRunner::plan(const Checkpoint& checkpoint) {
   Arena weights = Arena::counting();
-  WeightLoader loader(WeightLoader::Mode::kPlan, checkpoint, weights, *device_);
+  Arena host = Arena::counting();
+  WeightLoader loader(WeightLoader::Mode::kPlan, checkpoint, weights, *device_, load_options(host));
   EXODE_ASSIGN(model_, make_model(checkpoint, loader, {}));
   weight_bytes_ = weights.peak_bytes();
+  embedding_host_bytes_ = host.peak_bytes();
   return plan_memory();
 }
 
@@ -227,6 +254,10 @@ Status ModelRunner::allocate() {
     return Done{};
   };
   EXODE_TRY(take(weight_memory_, "weights"));
+  if (embedding_host_bytes_ > 0) {
+    EXODE_ASSIGN(embedding_memory_,
+                 device_->allocate_host(embedding_host_bytes_, "embedding table"));
+  }
   EXODE_TRY(take(workspace_memory_, "workspace"));
   EXODE_TRY(take(io_memory_, "step io"));
   EXODE_TRY(take(state_memory_, "recurrent state"));
@@ -246,10 +277,19 @@ Status ModelRunner::allocate() {
 Status ModelRunner::load(const Checkpoint& checkpoint) {
   const uint64_t total = checkpoint.file_bytes();
   Arena arena = Arena::over(weight_memory_.bytes());
-  WeightLoader loader(WeightLoader::Mode::kLoad, checkpoint, arena, *device_, [&](uint64_t done) {
+  Arena host = Arena::over(embedding_memory_.bytes());
+  LoadOptions options = load_options(host);
+  options.progress = [&](uint64_t done) {
     if (config_.progress) config_.progress(std::min(done, total), total);
-  });
+  };
+  const auto start = std::chrono::steady_clock::now();
+  WeightLoader loader(WeightLoader::Mode::kLoad, checkpoint, arena, *device_, options);
   EXODE_ASSIGN(model_, make_model(checkpoint, loader, {}));
+  loader.finish();
+  facts_.weight_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  facts_.head = loader.head_report();
+  facts_.embedding_host_bytes = embedding_host_bytes_;
   if (config_.progress) config_.progress(total, total);
   for (const auto& [name, count] : loader.format_counts())
     facts_.weight_formats.emplace_back(name, count);

@@ -55,6 +55,7 @@ class ModelRunner final : public Stepper {
   size_t usable_memory() const;
   size_t plan_workspace() const;
   Status load(const Checkpoint& checkpoint);
+  LoadOptions load_options(Arena& host) const;
   Status allocate();
   void describe(const Checkpoint& checkpoint);
   Caches make_caches(bool planning) const;
@@ -78,6 +79,8 @@ class ModelRunner final : public Stepper {
   MemoryPlan plan_;
   MemoryNeeds needs_;
   size_t weight_bytes_ = 0;
+  size_t embedding_host_bytes_ = 0;
+  Buffer embedding_memory_;  // host memory of the embedding table, when it is there
   Buffer weight_memory_, workspace_memory_, io_memory_, state_memory_, kv_memory_;
   std::unique_ptr<Model> model_;
   std::optional<StepBuffers> buffers_;

@@ -8,15 +8,18 @@ Result<DecoderFrame> load_frame(WeightLoader& loader, const DecoderConfig& confi
                                 const std::string& prefix) {
   DecoderFrame f;
   f.config = config;
-  EXODE_ASSIGN(f.embedding,
-               loader.plain_matrix(prefix + "embed_tokens.weight", config.vocab, config.hidden));
   if (config.tied_head) {
-    f.head = f.embedding;
+    EXODE_ASSIGN(const WeightLoader::Tied tied,
+                 loader.tied_embedding(prefix + "embed_tokens", config.vocab, config.hidden));
+    f.embedding = tied.embedding;
+    f.head = tied.head;
   } else {
+    EXODE_ASSIGN(f.embedding,
+                 loader.embedding(prefix + "embed_tokens", config.vocab, config.hidden));
     // Re-exports with the prefix "language_model.model." keep the head under "language_model.".
     const bool inside = loader.has_module("language_model.lm_head");
-    EXODE_ASSIGN(f.head, loader.linear(inside ? "language_model.lm_head" : "lm_head", config.vocab,
-                                       config.hidden));
+    EXODE_ASSIGN(f.head, loader.head(inside ? "language_model.lm_head" : "lm_head", config.vocab,
+                                     config.hidden));
   }
   EXODE_ASSIGN(f.final_norm, loader.vector_f32(prefix + "norm.weight", config.hidden));
   for (int32_t i = 0; i < config.layers; ++i) {

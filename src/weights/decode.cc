@@ -85,14 +85,35 @@ bool convert_to_f32(const RawTensor& tensor, std::span<float> out) {
   }
 }
 
-std::vector<float> transposed_f32(const RawTensor& tensor, int32_t rows, int32_t cols) {
-  std::vector<float> flat(static_cast<size_t>(tensor.elements()));
-  EXODE_CHECK(convert_to_f32(tensor, flat), "scales were checked to be floats");
-  const auto n = static_cast<size_t>(rows), k = static_cast<size_t>(cols);
+std::vector<float> values_f32(const RawTensor& tensor, ThreadPool* pool) {
+  std::vector<float> out(static_cast<size_t>(tensor.elements()));
+  constexpr int32_t kGrain = 1 << 16;
+  const size_t bytes = file_dtype_bytes(tensor.dtype);
+  for_ranges(pool, static_cast<int32_t>((out.size() + kGrain - 1) / kGrain), 1,
+             [&](int32_t begin, int32_t end) {
+               const size_t first = static_cast<size_t>(begin) * kGrain;
+               const size_t last = std::min(static_cast<size_t>(end) * kGrain, out.size());
+               const RawTensor part{tensor.dtype, {}, tensor.data.subspan(first * bytes)};
+               EXODE_CHECK(convert_to_f32(part, std::span(out).subspan(first, last - first)),
+                           "scales were checked to be floats");
+             });
+  return out;
+}
+
+std::vector<float> transposed_f32(const RawTensor& tensor, const ReadRequest& request,
+                                  int32_t cols) {
+  const std::vector<float> flat = values_f32(tensor, request.pool);
+  const auto n = static_cast<size_t>(request.rows), k = static_cast<size_t>(cols);
   std::vector<float> out(n * k);
-  for (size_t c = 0; c < k; ++c) {
-    for (size_t r = 0; r < n; ++r) out[r * k + c] = flat[c * n + r];
-  }
+  constexpr size_t kTile = 16;  // values of a cache line
+  for_ranges(request.pool, request.rows, 256, [&](int32_t begin, int32_t end) {
+    for (auto tile = static_cast<size_t>(begin); tile < static_cast<size_t>(end); tile += kTile) {
+      const size_t last = std::min(tile + kTile, static_cast<size_t>(end));
+      for (size_t c = 0; c < k; ++c) {
+        for (size_t r = tile; r < last; ++r) out[r * k + c] = flat[c * n + r];
+      }
+    }
+  });
   return out;
 }
 

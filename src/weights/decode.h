@@ -1,6 +1,7 @@
 // Shared parts of the checkpoint formats: shape checks with messages, scales, nibbles.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <optional>
@@ -32,21 +33,40 @@ inline uint32_t load_u32(const std::byte* data) {
   return word;
 }
 
-// Nibble i of the word (LSB first) becomes byte i.
-inline uint64_t spread_nibbles(uint32_t word) {
-  uint64_t x = word;
-  x = (x | (x << 16)) & 0x0000ffff0000ffffu;
-  x = (x | (x << 8)) & 0x00ff00ff00ff00ffu;
-  return (x | (x << 4)) & 0x0f0f0f0f0f0f0f0fu;
+inline uint64_t load_u64(const std::byte* data) {
+  uint64_t word;
+  std::memcpy(&word, data, sizeof(word));
+  return word;
 }
 
-// Space for one code per byte. Fresh pages cost as much as decoding, so the request's scratch
-// buffer is used again when there is one.
-inline std::vector<uint8_t> take_codes(const ReadRequest& request) {
-  std::vector<uint8_t> codes;
-  if (request.scratch != nullptr) codes = std::move(*request.scratch);
-  codes.resize(static_cast<size_t>(request.rows) * static_cast<size_t>(request.cols));
-  return codes;
+constexpr uint32_t kEights = 0x88888888u;  // codes of inputs past the end
+
+// Nibble c of either half of word r becomes nibble r of that half of word c.
+inline void transpose_nibbles(std::array<uint64_t, 8>& m) {
+  const auto swap = [&m](size_t distance, int shift, uint64_t mask) {
+#pragma GCC unroll 8
+    for (size_t r = 0; r < 8; ++r) {
+      if ((r & distance) != 0) continue;
+      const uint64_t t = ((m[r] >> shift) ^ m[r + distance]) & mask;
+      m[r + distance] ^= t;
+      m[r] ^= t << shift;
+    }
+  };
+  swap(4, 16, 0x0000ffff0000ffffu);
+  swap(2, 8, 0x00ff00ff00ff00ffu);
+  swap(1, 4, 0x0f0f0f0f0f0f0f0fu);
+}
+
+// A block of which word r of `m` holds inputs 16 r … 16 r + 7 and 16 r + 8 … 16 r + 15.
+inline void store_block(std::array<uint64_t, 8> m, std::byte* out) {
+  transpose_nibbles(m);
+  std::array<uint32_t, 16> words;
+#pragma GCC unroll 8
+  for (size_t i = 0; i < 8; ++i) {
+    words[i] = static_cast<uint32_t>(m[i]);
+    words[8 + i] = static_cast<uint32_t>(m[i] >> 32);
+  }
+  std::memcpy(out, words.data(), sizeof(words));
 }
 
 std::string shape_text(const std::vector<int64_t>& shape);  // "[512, 256]"
@@ -66,8 +86,11 @@ Result<const RawTensor*> require_float(const Checkpoint& checkpoint, const std::
 bool convert_to_f32(const RawTensor& tensor, std::span<float> out);
 std::optional<DType> float_dtype(FileDType dtype);  // F32, F16 and BF16
 
-// [rows, cols] f32 of a transposed float tensor [cols, rows].
-std::vector<float> transposed_f32(const RawTensor& tensor, int32_t rows, int32_t cols);
+// [rows, cols] f32 of the transposed float tensor [cols, rows].
+std::vector<float> transposed_f32(const RawTensor& tensor, const ReadRequest& request,
+                                  int32_t cols);
+// The tensor's values as f32.
+std::vector<float> values_f32(const RawTensor& tensor, ThreadPool* pool);
 
 // Inputs per scale of a module with `groups` scales per row of `cols` inputs: the stated size when
 // it fits, else what the shapes imply. Refuses sizes the kernels do not have. A single group is

@@ -15,6 +15,22 @@
 
 namespace exode {
 
+// Some rows of one block of 128 inputs, as the packed layout of kInt4Group has them: row
+// `first + i` is 64 bytes at out + i · step. Inputs past the end get code 8.
+struct Int4Tile {
+  int32_t first = 0, count = 0, block = 0;
+  std::byte* out = nullptr;
+  size_t step = 0;
+};
+
+// Codes of an int4 module as they lie in the mapped checkpoint, which must outlive this.
+struct Int4Codes {
+  const std::byte* data = nullptr;
+  size_t stride = 0;  // bytes of one row of the tensor
+  int32_t cols = 0;
+  void (*read)(const Int4Codes&, const Int4Tile&) = nullptr;
+};
+
 struct HostWeight {
   WeightLayout layout = WeightLayout::kDense;
   DType dtype = DType::kF32;  // of dense codes
@@ -23,9 +39,9 @@ struct HostWeight {
   // kDense: [rows, cols] of dtype; kFp8Block: e4m3 codes. Points into the mapped checkpoint, which
   // must outlive the HostWeight; any alignment.
   std::span<const std::byte> dense = {};
-  std::vector<uint8_t> codes = {};  // kInt4Group: one code 0…15 per byte, [rows, cols]
-  std::vector<float> scales = {};   // as tensor/weight.h
-  std::vector<uint8_t> zeros = {};  // as tensor/weight.h, when has_zeros
+  Int4Codes codes = {};             // kInt4Group
+  std::vector<float> scales = {};   // as tensor/weight.h with strip 1
+  std::vector<uint8_t> zeros = {};  // likewise, when has_zeros
 
   int32_t groups() const { return group == 0 ? 0 : (cols + group - 1) / group; }  // per row
 };
@@ -40,8 +56,7 @@ struct ReadRequest {
   const std::string& module;  // the name without ".weight"
   int32_t rows = 0, cols = 0;
   ReadMode mode = ReadMode::kDescribe;
-  ThreadPool* pool = nullptr;               // optional, for decoding
-  std::vector<uint8_t>* scratch = nullptr;  // optional, moved into HostWeight::codes for reuse
+  ThreadPool* pool = nullptr;  // optional, for decoding
 };
 
 // How one checkpoint format stores a linear module.

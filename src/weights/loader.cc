@@ -4,18 +4,22 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
+#include <thread>
 #include <utility>
 
 #include "base/log.h"
 #include "weights/decode.h"
 #include "weights/pack.h"
+#include "weights/row_units.h"
+#include "weights/staging.h"
 #include "weights/synthetic.h"
 
 namespace exode {
 namespace {
 
 constexpr int32_t kFp8Block = 128;
-constexpr size_t kCopyChunk = 1u << 20;
+constexpr int32_t kThreadsMax = 16;  // more gain nothing on top of memory and bus
 
 bool same_geometry(const HostWeight& a, const HostWeight& b) {
   return a.layout == b.layout && a.group == b.group &&
@@ -34,13 +38,29 @@ bool fp8_aligned(const std::vector<RowRange>& parts) {
 }  // namespace
 
 WeightLoader::WeightLoader(Mode mode, const Checkpoint& checkpoint, Arena& arena, Device& device,
-                           Progress progress)
+                           LoadOptions options)
     : mode_(mode),
       checkpoint_(checkpoint),
       arena_(arena),
       device_(device),
-      progress_(std::move(progress)) {
-  EXODE_CHECK(mode == Mode::kPlan || !arena.is_counting(), "loading needs real memory");
+      options_(std::move(options)) {
+  EXODE_CHECK(kPackRows % options_.strip == 0, "no such strip");
+  if (mode == Mode::kPlan) return;
+  EXODE_CHECK(!arena.is_counting(), "loading needs real memory");
+  if (device.backend() == Backend::kCuda) {
+    const auto cores = static_cast<int32_t>(std::thread::hardware_concurrency());
+    own_pool_ = std::make_unique<ThreadPool>(std::clamp(cores, 1, kThreadsMax));
+    pool_ = own_pool_.get();
+  } else {
+    pool_ = &device.stream().pool();
+  }
+  staging_ = std::make_unique<Staging>(device, pool_);
+}
+
+WeightLoader::~WeightLoader() { finish(); }
+
+void WeightLoader::finish() {
+  if (staging_ != nullptr) staging_->finish();
 }
 
 bool WeightLoader::has_module(const std::string& module) const {
@@ -51,16 +71,12 @@ bool WeightLoader::has_tensor(const std::string& name) const {
   return checkpoint_.find(name) != nullptr;
 }
 
-ThreadPool* WeightLoader::pool() const {
-  return device_.backend() == Backend::kCpu ? &device_.stream().pool() : nullptr;
-}
-
 void WeightLoader::mark_used(const std::string& tensor) {
   if (!used_.insert(tensor).second) return;
   const RawTensor* raw = checkpoint_.find(tensor);
   EXODE_CHECK(raw != nullptr, tensor);
   consumed_bytes_ += raw->bytes();
-  if (progress_) progress_(consumed_bytes_);
+  if (options_.progress) options_.progress(consumed_bytes_);
 }
 
 Result<HostWeight> WeightLoader::read(const std::string& module, int32_t rows, int32_t cols,
@@ -76,8 +92,7 @@ Result<HostWeight> WeightLoader::read(const std::string& module, int32_t rows, i
                                             .rows = rows,
                                             .cols = cols,
                                             .mode = mode,
-                                            .pool = pool(),
-                                            .scratch = &scratch_},
+                                            .pool = pool_},
                                            names);
   if (!weight.ok()) {
     return Error{weight.error().code,
@@ -132,7 +147,7 @@ Result<WeightView> WeightLoader::stacked(const std::vector<RowRange>& parts, int
     merged = HostWeight{
         .layout = WeightLayout::kDense, .dtype = DType::kF32, .rows = merged.rows, .cols = cols};
   }
-  const WeightView view = take_view(merged);
+  const WeightView view = take_view(merged, strip_for(merged, parts));
   if (mode_ == Mode::kLoad && checkpoint_.is_synthetic()) {
     fill_synthetic(device_, parts[0].module, view);
   } else if (mode_ == Mode::kLoad) {
@@ -141,8 +156,19 @@ Result<WeightView> WeightLoader::stacked(const std::vector<RowRange>& parts, int
   return view;
 }
 
-WeightView WeightLoader::take_view(const HostWeight& d) {
+// Every part must begin and end with a strip.
+int32_t WeightLoader::strip_for(const HostWeight& merged,
+                                const std::vector<RowRange>& parts) const {
+  if (merged.layout != WeightLayout::kInt4Group) return 1;
+  const bool fits = std::all_of(parts.begin(), parts.end(), [this](const RowRange& part) {
+    return part.count % options_.strip == 0;
+  });
+  return fits ? options_.strip : 1;
+}
+
+WeightView WeightLoader::take_view(const HostWeight& d, int32_t strip) {
   WeightView view;
+  view.strip = strip;
   view.layout = d.layout;
   view.rows = d.rows;
   view.cols = d.cols;
@@ -181,17 +207,15 @@ Status WeightLoader::fill(const WeightView& view, const std::vector<RowRange>& p
                    read(part.module, part.module_rows, view.cols, ReadMode::kDecode));
       it = decoded.emplace(part.module, std::move(weight)).first;
     }
-    write_rows(view, it->second, part, row);
+    EXODE_TRY(write_rows(view, it->second, part, row));
     row += part.count;
-    if (--uses[part.module] > 0) continue;
-    if (!it->second.codes.empty()) scratch_ = std::move(it->second.codes);
-    decoded.erase(it);
+    if (--uses[part.module] == 0) decoded.erase(it);
   }
   return Done{};
 }
 
-void WeightLoader::write_rows(const WeightView& view, const HostWeight& weight,
-                              const RowRange& range, int32_t row) {
+Status WeightLoader::write_rows(const WeightView& view, const HostWeight& weight,
+                                const RowRange& range, int32_t row) {
   const WeightView target = view.slice_rows(row, range.count);
   const auto first = static_cast<size_t>(range.first), count = static_cast<size_t>(range.count);
   const auto groups = static_cast<size_t>(weight.groups());
@@ -200,43 +224,42 @@ void WeightLoader::write_rows(const WeightView& view, const HostWeight& weight,
           HostWeight{.layout = view.layout, .dtype = view.codes.dtype, .group = view.group})) {
     // Mixed parts, or FP8 rows that split a block: the stack is f32.
     const std::vector<float> values = dequantize_rows(weight, range.first, range.count);
-    copy(target.codes, std::as_bytes(std::span(values)));
-    return;
+    return write(target.codes, std::as_bytes(std::span(values)));
   }
-  if (view.layout == WeightLayout::kInt4Group) {
-    packed_.resize(count * packed_row_bytes(view.layout, view.codes.dtype, view.cols));
-    pack_int4_rows(weight, range.first, pool(), packed_);
-    copy(target.codes, packed_);
-    copy(target.scales,
-         std::as_bytes(std::span(weight.scales).subspan(first * groups, count * groups)));
-    if (view.zeros.empty()) return;
-    const std::vector<uint8_t> eights(weight.has_zeros ? 0 : count * groups, kInt4PlainZero);
-    const std::span<const uint8_t> zeros =
-        weight.has_zeros ? std::span(weight.zeros).subspan(first * groups, count * groups)
-                         : std::span<const uint8_t>(eights);
-    copy(target.zeros, std::as_bytes(zeros));
-    return;
-  }
+  if (view.layout == WeightLayout::kInt4Group) return write_int4_rows(target, weight, range.first);
   const size_t row_bytes = packed_row_bytes(weight.layout, weight.dtype, weight.cols);
-  copy(target.codes, weight.dense.subspan(first * row_bytes, count * row_bytes));
+  EXODE_TRY(write(target.codes, weight.dense.subspan(first * row_bytes, count * row_bytes)));
   if (view.layout == WeightLayout::kFp8Block) {
     const auto block = static_cast<size_t>(weight.group);
     const size_t blocks = (count + block - 1) / block;
-    copy(target.scales,
-         std::as_bytes(std::span(weight.scales).subspan(first / block * groups, blocks * groups)));
+    EXODE_TRY(write(
+        target.scales,
+        std::as_bytes(std::span(weight.scales).subspan(first / block * groups, blocks * groups))));
   }
+  return Done{};
 }
 
-// Both sides are dense. Large copies use every thread: the first touch of a page costs more than
-// the copy itself.
-void WeightLoader::copy(ConstTensorView destination, std::span<const std::byte> source) {
-  auto* data = const_cast<std::byte*>(destination.data);  // memory of our own arena
-  const auto chunks = static_cast<int32_t>((source.size() + kCopyChunk - 1) / kCopyChunk);
-  for_ranges(pool(), chunks, 1, [&](int32_t begin, int32_t end) {
-    const size_t from = static_cast<size_t>(begin) * kCopyChunk;
-    const size_t to = std::min(static_cast<size_t>(end) * kCopyChunk, source.size());
-    device_.copy_in({data + from, to - from}, source.subspan(from, to - from));
-  });
+Status WeightLoader::write_int4_rows(const WeightView& target, const HostWeight& weight,
+                                     int32_t first) {
+  const auto groups = static_cast<size_t>(weight.groups());
+  const size_t unit_bytes = kPackRows * packed_row_bytes(weight.layout, weight.dtype, weight.cols);
+  EXODE_TRY(
+      staging_->write(memory_of(target.codes), unit_bytes, [&](const Units& units, std::byte* out) {
+        for_row_units(target, first, units, [&](size_t i, const PackedRows& rows) {
+          pack_int4(weight, rows, out + i * unit_bytes);
+        });
+      }));
+  const std::span<const float> scales = weight.scales;
+  EXODE_TRY(write_groups(*staging_, target, target.scales, scales, first));
+  if (target.zeros.empty()) return Done{};
+  const std::vector<uint8_t> eights(
+      weight.has_zeros ? 0 : static_cast<size_t>(weight.rows) * groups, kInt4PlainZero);
+  const std::span<const uint8_t> zeros = weight.has_zeros ? weight.zeros : eights;
+  return write_groups(*staging_, target, target.zeros, zeros, first);
+}
+
+Status WeightLoader::write(const ConstTensorView& target, std::span<const std::byte> source) {
+  return staging_->write(memory_of(target), source);
 }
 
 Result<WeightView> WeightLoader::plain_matrix(const std::string& tensor, int32_t rows,
@@ -256,13 +279,39 @@ Result<WeightView> WeightLoader::plain_matrix(const std::string& tensor, int32_t
                     shape_text(raw->shape), rows, cols));
   }
   mark_used(tensor);
-  const WeightView view = take_view({.dtype = *dtype, .rows = rows, .cols = cols});
+  const WeightView view = take_view({.dtype = *dtype, .rows = rows, .cols = cols}, 1);
   if (mode_ == Mode::kLoad && checkpoint_.is_synthetic()) {
     fill_synthetic(device_, tensor, view);
   } else if (mode_ == Mode::kLoad) {
-    copy(view.codes, raw->data);
+    EXODE_TRY(write(view.codes, raw->data));
   }
   if (counted_modules_.insert(tensor).second) ++format_counts_["plain"];
+  return view;
+}
+
+Result<WeightView> WeightLoader::embedding(const std::string& module, int32_t rows, int32_t cols) {
+  if (options_.embedding_arena == nullptr) return plain_matrix(module + ".weight", rows, cols);
+  const bool synthetic = checkpoint_.is_synthetic();
+  EXODE_ASSIGN(const HostWeight stored,
+               read(module, rows, cols, synthetic ? ReadMode::kDescribe : ReadMode::kDecode));
+  if (stored.layout != WeightLayout::kDense) {
+    return unsupported(fmt::format("{}: the embedding table is quantised", module));
+  }
+  const size_t row_bytes = packed_row_bytes(stored.layout, stored.dtype, cols);
+  const std::span<std::byte> memory =
+      options_.embedding_arena->take(static_cast<size_t>(rows) * row_bytes);
+  if (mode_ == Mode::kLoad && !synthetic) {
+    for_ranges(pool_, rows, 64, [&](int32_t begin, int32_t end) {
+      const size_t from = static_cast<size_t>(begin) * row_bytes;
+      std::memcpy(memory.data() + from, stored.dense.data() + from,
+                  static_cast<size_t>(end - begin) * row_bytes);
+    });
+  }
+  WeightView view;
+  view.rows = rows;
+  view.cols = cols;
+  view.codes = ConstTensorView(dense_view(memory.data(), stored.dtype, {rows, cols}));
+  if (mode_ == Mode::kLoad && synthetic) fill_synthetic(device_, module, view);
   return view;
 }
 
@@ -284,7 +333,11 @@ Result<ConstTensorView> WeightLoader::vector_f32(const std::string& tensor, int3
   } else if (mode_ == Mode::kLoad) {
     convert_to_f32(*raw, values);
   }
-  return constant_f32(values);
+  const std::span<std::byte> memory = arena_.take(values.size() * sizeof(float));
+  if (mode_ == Mode::kLoad) {
+    EXODE_TRY(staging_->write(memory, std::as_bytes(std::span<const float>(values))));
+  }
+  return ConstTensorView(dense_view(memory.data(), DType::kF32, {count}));
 }
 
 ConstTensorView WeightLoader::constant_f32(std::span<const float> values) {

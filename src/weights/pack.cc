@@ -14,16 +14,6 @@ constexpr size_t kBlock = kInt4Block;
 constexpr size_t kBlockBytes = kBlock / 2;
 constexpr size_t kWords = kBlock / 8;
 
-void pack_block(const uint8_t* codes, std::byte* out) {
-  std::array<uint32_t, kWords> words{};
-  for (size_t j = 0; j < 8; ++j) {
-    for (size_t i = 0; i < kWords; ++i) {
-      words[i] |= static_cast<uint32_t>(codes[kWords * j + i]) << (4 * j);
-    }
-  }
-  std::memcpy(out, words.data(), kBlockBytes);
-}
-
 float dense_value(const std::byte* data, DType dtype) {
   if (dtype == DType::kF32) {
     float value;
@@ -46,13 +36,24 @@ void dequantize_row(const HostWeight& w, size_t row, float* out) {
       for (size_t k = 0; k < cols; ++k) out[k] = dense_value(data + k * size, w.dtype);
       return;
     }
-    case WeightLayout::kInt4Group:
+    case WeightLayout::kInt4Group: {
+      std::array<std::byte, kBlockBytes> block;
       for (size_t k = 0; k < cols; ++k) {
+        if (k % kBlock == 0) {
+          w.codes.read(w.codes, {.first = static_cast<int32_t>(row),
+                                 .count = 1,
+                                 .block = static_cast<int32_t>(k / kBlock),
+                                 .out = block.data(),
+                                 .step = 0});
+        }
         const size_t g = row * groups + k / group;
         const int zero = w.has_zeros ? w.zeros[g] : kInt4PlainZero;
-        out[k] = w.scales[g] * static_cast<float>(w.codes[row * cols + k] - zero);
+        const uint32_t word = load_u32(block.data() + k % kWords * 4);
+        const auto code = static_cast<int>(word >> (k % kBlock / kWords * 4) & 15u);
+        out[k] = w.scales[g] * static_cast<float>(code - zero);
       }
       return;
+    }
     case WeightLayout::kInt8Group:
       EXODE_CHECK(false, "no checkpoint format stores int8 groups");
       return;
@@ -76,31 +77,44 @@ size_t packed_row_bytes(WeightLayout layout, DType dtype, int32_t cols) {
   return k * dtype_bytes(dtype);
 }
 
-void pack_int4_row(std::span<const uint8_t> codes, std::byte* out) {
-  size_t k = 0;
-  for (; k + kBlock <= codes.size(); k += kBlock, out += kBlockBytes) {
-    pack_block(codes.data() + k, out);
+void pack_int4_block(std::span<const uint8_t, kInt4Block> codes, std::byte* out) {
+  std::array<uint32_t, kWords> words{};
+  for (size_t j = 0; j < 8; ++j) {
+    for (size_t i = 0; i < kWords; ++i) {
+      words[i] |= static_cast<uint32_t>(codes[kWords * j + i]) << (4 * j);
+    }
   }
-  if (k == codes.size()) return;
-  std::array<uint8_t, kBlock> tail;
-  tail.fill(kInt4PlainZero);
-  std::copy(codes.begin() + static_cast<std::ptrdiff_t>(k), codes.end(), tail.begin());
-  pack_block(tail.data(), out);
+  std::memcpy(out, words.data(), kBlockBytes);
 }
 
-void pack_int4_rows(const HostWeight& weight, int32_t first, ThreadPool* pool,
-                    std::span<std::byte> out) {
-  const auto cols = static_cast<size_t>(weight.cols);
+void pack_int4(const HostWeight& weight, const PackedRows& rows, std::byte* out) {
+  EXODE_CHECK(
+      rows.first >= 0 && rows.count <= weight.rows - rows.first && rows.count % rows.strip == 0,
+      "rows outside the matrix");
   const size_t row_bytes = packed_row_bytes(weight.layout, weight.dtype, weight.cols);
-  const auto count = static_cast<int32_t>(out.size() / row_bytes);
-  EXODE_CHECK(first >= 0 && count <= weight.rows - first, "rows outside the matrix");
-  for_ranges(pool, count, 64, [&](int32_t begin, int32_t end) {
-    for (int32_t i = begin; i < end; ++i) {
-      const auto row = static_cast<size_t>(first + i);
-      pack_int4_row({weight.codes.data() + row * cols, cols},
-                    out.data() + static_cast<size_t>(i) * row_bytes);
+  const auto blocks = static_cast<int32_t>(row_bytes / kBlockBytes);
+  const int32_t step = rows.strip > 1 ? rows.strip : rows.count;
+  for (int32_t i = 0; i < rows.count; i += step) {
+    std::byte* const strip = out + static_cast<size_t>(i) * row_bytes;
+    const size_t block_step =
+        rows.strip > 1 ? static_cast<size_t>(rows.strip) * kBlockBytes : kBlockBytes;
+    for (int32_t block = 0; block < blocks; ++block) {
+      weight.codes.read(weight.codes, {.first = rows.first + i,
+                                       .count = step,
+                                       .block = block,
+                                       .out = strip + static_cast<size_t>(block) * block_step,
+                                       .step = rows.strip > 1 ? kBlockBytes : row_bytes});
     }
-  });
+  }
+}
+
+void place_row(std::span<const std::byte> codes, int32_t row, int32_t strip, std::byte* out) {
+  const auto in_strip = static_cast<size_t>(row % strip), rows = static_cast<size_t>(strip);
+  std::byte* to = out + static_cast<size_t>(row / strip) * rows * codes.size();
+  for (size_t at = 0; at < codes.size(); at += kStripBytes) {
+    std::memcpy(to + (at / kStripBytes * rows + in_strip) * kStripBytes, codes.data() + at,
+                kStripBytes);
+  }
 }
 
 std::vector<float> dequantize_rows(const HostWeight& weight, int32_t first, int32_t count) {

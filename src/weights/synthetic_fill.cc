@@ -8,8 +8,8 @@
 namespace exode {
 namespace {
 
-// Root mean square of a code 0…15 minus 8, all codes being equally likely.
-constexpr float kInt4CodeRms = 4.637f;
+// Root mean square of codes 0…15 minus 8 and 0…255 minus 128, all codes being equally likely.
+constexpr float kInt4CodeRms = 4.637f, kInt8CodeRms = 73.9f;
 
 uint64_t seed_of(const std::string& name) {
   uint64_t seed = 0;
@@ -37,9 +37,10 @@ void fill_synthetic(Device& device, const std::string& name, const WeightView& v
     x(ops::FillRandom{.out = writable(view.codes), .seed = seed, .low = -limit, .high = limit});
     return;
   }
-  EXODE_CHECK(view.layout == WeightLayout::kInt4Group && view.zeros.empty(),
+  const bool int8 = view.layout == WeightLayout::kInt8Group;
+  EXODE_CHECK((int8 || view.layout == WeightLayout::kInt4Group) && view.zeros.empty(),
               name + ": no values are made up for this layout");
-  const float scale = rms / kInt4CodeRms;
+  const float scale = rms / (int8 ? kInt8CodeRms : kInt4CodeRms);
   x(ops::FillRandom{.out = writable(view.codes), .seed = seed});
   x(ops::FillRandom{.out = writable(view.scales),
                     .seed = mix64(seed),

@@ -1,9 +1,9 @@
 #include <algorithm>
 
 #include "ops/cuda/cuda.h"
-#include "ops/cuda/gemm.h"
 #include "ops/cuda/gdn_chunk.h"
 #include "ops/cuda/gdn_few.h"
+#include "ops/cuda/gemm.h"
 #include "ops/cuda/matmul_stream.h"
 #include "ops/cuda/moe_fast.h"
 #include "ops/shared_expert.h"

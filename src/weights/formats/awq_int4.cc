@@ -49,56 +49,61 @@ Result<Tensors> find_tensors(const ReadRequest& r, std::vector<std::string>& use
   return t;
 }
 
-// Byte c of word r becomes byte r of word c.
-void transpose_8x8(std::array<uint64_t, 8>& m) {
-  const auto swap = [&m](size_t distance, int shift, uint64_t mask) {
-    for (size_t r = 0; r < 8; ++r) {
-      if ((r & distance) != 0) continue;
-      const uint64_t t = ((m[r] >> shift) ^ m[r + distance]) & mask;
-      m[r + distance] ^= t;
-      m[r] ^= t << shift;
-    }
+// Eight outputs share the words of a block: their codes of inputs i and i + 8 of every 16 turn into
+// words i and i + 8 of each of them.
+void read_column(const Int4Codes& codes, size_t column, int32_t block,
+                 const std::array<std::byte*, 8>& rows) {
+  const std::byte* data = codes.data + column * 4;
+  const size_t first = static_cast<size_t>(block) * kInt4Block;
+  const auto cols = static_cast<size_t>(codes.cols);
+  const auto word = [&](size_t k) -> uint64_t {
+    return k < cols ? load_u32(data + k * codes.stride) : kEights;
   };
-  swap(4, 32, 0x00000000ffffffffu);
-  swap(2, 16, 0x0000ffff0000ffffu);
-  swap(1, 8, 0x00ff00ff00ff00ffu);
-}
-
-// Inputs [k, k + count) of word column j, count ≤ 8.
-void unpack_tile(const RawTensor& packed, size_t j, size_t k, std::vector<uint8_t>& out) {
-  const auto inner = static_cast<size_t>(packed.shape[0]);
-  const auto words = static_cast<size_t>(packed.shape[1]);
-  const size_t count = std::min<size_t>(8, inner - k);
-  std::array<uint64_t, 8> tile{};
-  for (size_t i = 0; i < count; ++i) {
-    tile[i] = spread_nibbles(load_u32(packed.data.data() + ((k + i) * words + j) * 4));
-  }
-  transpose_8x8(tile);
   for (size_t i = 0; i < 8; ++i) {
-    std::memcpy(out.data() + (8 * j + kOrder[i]) * inner + k, &tile[i], count);
+    std::array<uint64_t, 8> m;
+    for (size_t r = 0; r < 8; ++r) {
+      const size_t k = first + 16 * r + i;
+      m[r] = word(k) | word(k + 8) << 32;
+    }
+    transpose_nibbles(m);
+    for (size_t n = 0; n < 8; ++n) {
+      std::byte* row = rows[kOrder[n]];
+      if (row == nullptr) continue;
+      const auto low = static_cast<uint32_t>(m[n]), high = static_cast<uint32_t>(m[n] >> 32);
+      std::memcpy(row + i * 4, &low, sizeof(low));
+      std::memcpy(row + (i + 8) * 4, &high, sizeof(high));
+    }
   }
 }
 
-// Transposes packed [inner, rows/8] into bytes [rows, inner], which `out` has room for.
-void unpack(const RawTensor& packed, ThreadPool* pool, std::vector<uint8_t>& out) {
-  constexpr int32_t kTile = 16;      // words of one cache line
-  constexpr size_t kInnerTile = 64;  // bytes of one cache line of the output
-  const auto inner = static_cast<size_t>(packed.shape[0]);
-  const auto words = static_cast<size_t>(packed.shape[1]);
-  const auto tiles = static_cast<int32_t>((words + kTile - 1) / kTile);
-  for_ranges(pool, tiles, 1, [&](int32_t begin, int32_t end) {
-    const size_t first = static_cast<size_t>(begin) * kTile;
-    const size_t last = std::min(static_cast<size_t>(end) * kTile, words);
-    for (size_t tile = first; tile < last; tile += kTile) {
-      for (size_t k = 0; k < inner; k += kInnerTile) {
-        for (size_t j = tile; j < std::min(tile + kTile, last); ++j) {
-          for (size_t i = k; i < std::min(k + kInnerTile, inner); i += 8) {
-            unpack_tile(packed, j, i, out);
-          }
+void read_tile(const Int4Codes& codes, const Int4Tile& tile) {
+  const int32_t last = tile.first + tile.count;
+  for (int32_t column = tile.first / 8; column * 8 < last; ++column) {
+    std::array<std::byte*, 8> rows{};
+    for (int32_t n = 0; n < 8; ++n) {
+      const int32_t row = column * 8 + n;
+      if (row < tile.first || row >= last) continue;
+      rows[static_cast<size_t>(n)] = tile.out + static_cast<size_t>(row - tile.first) * tile.step;
+    }
+    read_column(codes, static_cast<size_t>(column), tile.block, rows);
+  }
+}
+
+std::vector<uint8_t> decode_zeros(const ReadRequest& request, const RawTensor& qzeros) {
+  const auto groups = static_cast<size_t>(qzeros.shape[0]);
+  const auto words = static_cast<size_t>(qzeros.shape[1]);
+  std::vector<uint8_t> zeros(static_cast<size_t>(request.rows) * groups);
+  for_ranges(request.pool, static_cast<int32_t>(words), 32, [&](int32_t begin, int32_t end) {
+    for (auto w = static_cast<size_t>(begin); w < static_cast<size_t>(end); ++w) {
+      for (size_t g = 0; g < groups; ++g) {
+        const uint32_t word = load_u32(qzeros.data.data() + (g * words + w) * 4);
+        for (size_t i = 0; i < 8; ++i) {
+          zeros[(8 * w + kOrder[i]) * groups + g] = static_cast<uint8_t>((word >> (4 * i)) & 15u);
         }
       }
     }
   });
+  return zeros;
 }
 
 Result<HostWeight> read(const ReadRequest& request, std::vector<std::string>& used) {
@@ -112,15 +117,16 @@ Result<HostWeight> read(const ReadRequest& request, std::vector<std::string>& us
   weight.has_zeros = config.sym != true;
   if (request.mode == ReadMode::kDescribe) return weight;
 
-  weight.scales = transposed_f32(*t.scales, request.rows, weight.groups());
-  weight.zeros.resize(static_cast<size_t>(request.rows) * static_cast<size_t>(weight.groups()));
-  unpack(*t.qzeros, nullptr, weight.zeros);
+  weight.scales = transposed_f32(*t.scales, request, weight.groups());
+  weight.zeros = decode_zeros(request, *t.qzeros);
   if (!weight.has_zeros) {
     EXODE_TRY(require_zeros_of_8(request.module, weight.zeros));
     weight.zeros.clear();
   }
-  weight.codes = take_codes(request);
-  unpack(*t.qweight, request.pool, weight.codes);
+  weight.codes = {.data = t.qweight->data.data(),
+                  .stride = static_cast<size_t>(t.qweight->shape[1]) * 4,
+                  .cols = request.cols,
+                  .read = read_tile};
   return weight;
 }
 

@@ -87,19 +87,29 @@ Status check_shape(const ReadRequest& r, const RawTensor& shape) {
                              stored[0], stored[1], r.rows, r.cols));
 }
 
-void decode_codes(const ReadRequest& r, const RawTensor& packed, HostWeight& weight) {
-  const auto k = static_cast<size_t>(r.cols), words = static_cast<size_t>(packed.shape[1]);
-  weight.codes = take_codes(r);
-  for_ranges(r.pool, r.rows, 64, [&](int32_t begin, int32_t end) {
-    for (auto row = static_cast<size_t>(begin); row < static_cast<size_t>(end); ++row) {
-      const std::byte* source = packed.data.data() + row * words * 4;
-      uint8_t* target = weight.codes.data() + row * k;
-      for (size_t i = 0; i < words; ++i) {
-        const uint64_t bytes = spread_nibbles(load_u32(source + i * 4));
-        std::memcpy(target + i * 8, &bytes, std::min<size_t>(8, k - i * 8));
-      }
+// Word `at` of a row, with code 8 past the end.
+uint64_t word_at(const std::byte* row, size_t at, size_t cols) {
+  if (at * 8 >= cols) return kEights;
+  const uint32_t word = load_u32(row + at * 4);
+  if (at * 8 + 8 <= cols) return word;
+  const uint32_t valid = (1u << (4 * (cols % 8))) - 1;
+  return (word & valid) | (kEights & ~valid);
+}
+
+void read_tile(const Int4Codes& codes, const Int4Tile& tile) {
+  const auto cols = static_cast<size_t>(codes.cols);
+  const size_t first = static_cast<size_t>(tile.block) * 16;
+  const bool is_whole = (first + 16) * 8 <= cols;
+  for (int32_t i = 0; i < tile.count; ++i) {
+    const std::byte* row = codes.data + static_cast<size_t>(tile.first + i) * codes.stride;
+    std::array<uint64_t, 8> m;
+    for (size_t r = 0; r < 8; ++r) {
+      const size_t at = first + 2 * r;
+      m[r] = is_whole ? load_u64(row + at * 4)
+                      : word_at(row, at, cols) | word_at(row, at + 1, cols) << 32;
     }
-  });
+    store_block(m, tile.out + static_cast<size_t>(i) * tile.step);
+  }
 }
 
 std::vector<uint8_t> decode_zeros(const RawTensor& zero_point, int32_t rows) {
@@ -131,10 +141,12 @@ Result<HostWeight> read(const ReadRequest& request, std::vector<std::string>& us
   if (t.g_idx != nullptr) {
     EXODE_TRY(require_trivial_group_index(request, *t.g_idx, weight.group));
   }
-  weight.scales.resize(static_cast<size_t>(t.scale->elements()));
-  EXODE_CHECK(convert_to_f32(*t.scale, weight.scales), "scales were checked to be floats");
+  weight.scales = values_f32(*t.scale, request.pool);
   if (t.zero_point != nullptr) weight.zeros = decode_zeros(*t.zero_point, request.rows);
-  decode_codes(request, *t.packed, weight);
+  weight.codes = {.data = t.packed->data.data(),
+                  .stride = static_cast<size_t>(t.packed->shape[1]) * 4,
+                  .cols = request.cols,
+                  .read = read_tile};
   return weight;
 }
 

@@ -66,44 +66,41 @@ Result<Tensors> find_tensors(const ReadRequest& r, std::vector<std::string>& use
   return t;
 }
 
-void decode_codes(const ReadRequest& r, const RawTensor& qweight, HostWeight& weight) {
-  const auto n = static_cast<size_t>(r.rows), k = static_cast<size_t>(r.cols);
-  weight.codes = take_codes(r);
-  const std::byte* words = qweight.data.data();
-  uint8_t* codes = weight.codes.data();
-  // A tile of 16 outputs and 8 words reads whole cache lines and writes whole cache lines.
-  constexpr int32_t kTile = 16;
-  constexpr size_t kWords = 8;
-  for_ranges(r.pool, (r.rows + kTile - 1) / kTile, 4, [&](int32_t begin, int32_t end) {
-    for (int32_t tile = begin; tile < end; ++tile) {
-      const auto first = static_cast<size_t>(tile) * kTile;
-      const size_t last = std::min(first + kTile, n);
-      for (size_t start = 0; start < k / 8; start += kWords) {
-        const size_t stop = std::min(start + kWords, k / 8);
-        for (size_t row = first; row < last; ++row) {
-          for (size_t i = start; i < stop; ++i) {
-            const uint64_t bytes = spread_nibbles(load_u32(words + (i * n + row) * 4));
-            std::memcpy(codes + row * k + i * 8, &bytes, sizeof(bytes));
-          }
+void read_tile(const Int4Codes& codes, const Int4Tile& tile) {
+  const auto words = static_cast<size_t>(codes.cols) / 8;
+  for (int32_t i = 0; i < tile.count; ++i) {
+    const std::byte* column = codes.data + static_cast<size_t>(tile.first + i) * 4;
+    const auto word = [&](size_t at) -> uint64_t {
+      return at < words ? load_u32(column + at * codes.stride) : kEights;
+    };
+    std::array<uint64_t, 8> m;
+    for (size_t r = 0; r < 8; ++r) {
+      const size_t at = static_cast<size_t>(tile.block) * 16 + 2 * r;
+      m[r] = word(at) | word(at + 1) << 32;
+    }
+    store_block(m, tile.out + static_cast<size_t>(i) * tile.step);
+  }
+}
+
+std::vector<uint8_t> decode_zeros(const ReadRequest& request, const RawTensor& qzeros,
+                                  bool plus_one) {
+  const auto n = static_cast<size_t>(request.rows);
+  const auto groups = static_cast<size_t>(qzeros.shape[0]);
+  const auto row_words = static_cast<size_t>(qzeros.shape[1]);
+  std::vector<uint8_t> zeros(n * groups);
+  // By words: eight rows of a group lie together.
+  for_ranges(request.pool, static_cast<int32_t>(row_words), 32, [&](int32_t begin, int32_t end) {
+    for (auto w = static_cast<size_t>(begin); w < static_cast<size_t>(end); ++w) {
+      for (size_t g = 0; g < groups; ++g) {
+        const uint32_t word = load_u32(qzeros.data.data() + (g * row_words + w) * 4);
+        for (size_t i = 0; i < 8 && 8 * w + i < n; ++i) {
+          // After the mask: stored 15 means 16.
+          const uint32_t stored = (word >> (4 * i)) & 15u;
+          zeros[(8 * w + i) * groups + g] = static_cast<uint8_t>(stored + (plus_one ? 1u : 0u));
         }
       }
     }
   });
-}
-
-std::vector<uint8_t> decode_zeros(const RawTensor& qzeros, int32_t rows, bool plus_one) {
-  const auto n = static_cast<size_t>(rows);
-  const auto groups = static_cast<size_t>(qzeros.shape[0]);
-  const auto row_words = static_cast<size_t>(qzeros.shape[1]);
-  std::vector<uint8_t> zeros(n * groups);
-  for (size_t g = 0; g < groups; ++g) {
-    for (size_t row = 0; row < n; ++row) {
-      const uint32_t word = load_u32(qzeros.data.data() + (g * row_words + row / 8) * 4);
-      const uint32_t stored = (word >> (4 * (row % 8))) & 15u;
-      // After the mask: stored 15 means 16.
-      zeros[row * groups + g] = static_cast<uint8_t>(stored + (plus_one ? 1u : 0u));
-    }
-  }
   return zeros;
 }
 
@@ -121,13 +118,16 @@ Result<HostWeight> read(const ReadRequest& request, std::vector<std::string>& us
   if (t.g_idx != nullptr) {
     EXODE_TRY(require_trivial_group_index(request, *t.g_idx, weight.group));
   }
-  weight.scales = transposed_f32(*t.scales, request.rows, weight.groups());
-  weight.zeros = decode_zeros(*t.qzeros, request.rows, t.config.zero_plus_one);
+  weight.scales = transposed_f32(*t.scales, request, weight.groups());
+  weight.zeros = decode_zeros(request, *t.qzeros, t.config.zero_plus_one);
   if (!weight.has_zeros) {
     EXODE_TRY(require_zeros_of_8(request.module, weight.zeros));
     weight.zeros.clear();
   }
-  decode_codes(request, *t.qweight, weight);
+  weight.codes = {.data = t.qweight->data.data(),
+                  .stride = static_cast<size_t>(request.rows) * 4,
+                  .cols = request.cols,
+                  .read = read_tile};
   return weight;
 }
 

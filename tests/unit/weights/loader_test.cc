@@ -254,7 +254,7 @@ TEST(Loader, ProgressGrowsToTheBytesConsumed) {
   Arena arena = Arena::counting();
   std::vector<uint64_t> steps;
   WeightLoader loader(WeightLoader::Mode::kPlan, checkpoint, arena, *device,
-                      [&](uint64_t bytes) { steps.push_back(bytes); });
+                      {.progress = [&](uint64_t bytes) { steps.push_back(bytes); }});
   ASSERT_TRUE(loader.linear("a", 2, 4).ok());
   ASSERT_TRUE(loader.linear("b", 2, 4).ok());
   ASSERT_TRUE(loader.linear("b", 2, 4).ok());  // counted once
