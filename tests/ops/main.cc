@@ -1,4 +1,4 @@
-// test_ops [--device=cuda [--math=exact|fast]] [--simd=sse4|avx2|best] [--guarded] [--isolated]
+// test_ops [--device=cuda [--math=exact|fast]] [--simd=sse4|avx2|avx3|best] [--guarded] [--isolated]
 //          [gtest flags]
 //
 // --device  what is held against the reference (ops/target.h)
@@ -22,6 +22,7 @@ constexpr int kSkipped = 77, kBadArgument = 2;
 int64_t target_bit(std::string_view name) {
   if (name == "sse4") return HWY_SSE4;
   if (name == "avx2") return HWY_AVX2;
+  if (name == "avx3") return HWY_AVX3;  // AVX-512 without the dot products of bytes
   return 0;
 }
 

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "ops/random_weight.h"
 
 namespace exode::testing {
@@ -62,6 +64,28 @@ TEST_P(MatMulTest, StridedViewsStayInTheirColumns) {
   expect_products_close(out.floats(), expected.floats(), 20);
   EXPECT_EQ(out.get(3), expected.get(3));
   EXPECT_EQ(out.get(16), expected.get(16));
+}
+
+// Inputs of very different sizes share a row, and a row that is not finite has neighbours.
+TEST_P(MatMulTest, LargeSmallAndNonFiniteInputs) {
+  OpRunner ref(Backend::kRef), cpu(Backend::kCpu);
+  const int32_t rows = 4, n = 10, k = 512;
+  const RandomWeight w(GetParam(), n, k, 7);
+  HostTensor x = HostTensor(DType::kF32, {rows, k}).fill(3);
+  for (int32_t i = 0; i < k; ++i) {
+    x.set(i, 0);
+    x.set(k + i, x.get(k + i) * (i < 128 ? 1e-20f : i < 256 ? 1e10f : 1e-5f));
+  }
+  x.set(2 * k + 200, NAN);
+  const std::vector<float> actual = multiply(cpu, x, w.view());
+  const std::vector<float> expected = multiply(ref, x, w.view());
+  const auto row = [&](const std::vector<float>& all, int32_t r) {
+    return std::vector<float>(all.begin() + r * n, all.begin() + (r + 1) * n);
+  };
+  EXPECT_EQ(row(actual, 0), std::vector<float>(n, 0.0f));
+  EXPECT_LE(nmse(row(actual, 1), row(expected, 1)), 1e-10);
+  for (const float value : row(actual, 2)) EXPECT_TRUE(std::isnan(value));
+  EXPECT_LE(nmse(row(actual, 3), row(expected, 3)), 1e-10);
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, MatMulTest, ::testing::ValuesIn(weight_cases()),

@@ -23,13 +23,11 @@ namespace exode::cpu {
 namespace {
 
 constexpr int32_t kFixedChunk = 8;  // segments: those of four input rows fill a third of a cache
-constexpr int kDecodeFetch = 1;
-constexpr int32_t kTileQuads = 2;
+constexpr int32_t kTileQuads = 2;   // 24 sums with four input rows
 constexpr int32_t kTileRows = kTileQuads * kQuad;
-// What the middle and the top digit count. Sums of 32 products of a code and one of them, 7 bits wide,
-// fit 16 bits. So do these factors, only because the top one is negative.
-constexpr int32_t kMiddle = 1 << 8, kTop = -(1 << 15);
 constexpr int64_t kRowSums = kTileQuads * 16;
+// What the middle and the top digit count. They have 7 bits: sums of 32 products with a code fit 16. So do these factors, only because the top one is negative.
+constexpr int32_t kMiddle = 1 << 8, kTop = -(1 << 15);
 
 // A segment of four weight rows, ready for dot products. Lane n of 128 bits of codes[h][p] is what
 // the digits 16 p … 16 p + 15 of half h are for, of weight row n.
@@ -43,7 +41,6 @@ struct Workspace {
   float sums[kPanelRows * kRowSums];
   QuadSegment quads[kTileQuads][kFixedChunk];
 };
-
 static_assert(sizeof(Workspace) <= kScratchFloats * sizeof(float));
 
 // Four scalars, each in the four lanes that belong to one weight row.
@@ -54,8 +51,14 @@ HWY_INLINE __m512 spread(const float* const (&p)[kQuad], int64_t at) {
   return _mm512_mask_broadcastss_ps(v, 0xf000, _mm_load_ss(p[3] + at));
 }
 
-// What the next tile will read, fetched while this one multiplies.
+// What the next chunk reads, fetched during this one: without this a row that multiplies little
+// would wait for memory, and the weights of eight rows are too many streams for the hardware.
 struct Ahead {
+  // Of the rows of a tile, decoding fetches two and multiplying the others: more at once would wait
+  // for each other.
+  static constexpr int kDecode = 2;
+  static constexpr int kFar = 3 * kTileRows;  // rows, whose weights come to the second cache
+
   const char* codes;
   const char* scales;
   int64_t codes_stride, scales_stride;  // bytes
@@ -67,15 +70,19 @@ struct Ahead {
                (row * w.scales.row_stride + segment * kInt4Block / w.group) * 4),
         codes_stride(w.codes.row_stride),
         scales_stride(w.scales.row_stride * 4) {}
-  // Weight rows [first, last) of it.
-  HWY_INLINE void fetch(int first, int last, int32_t segment) const {
+  // A segment, counted from the first of the chunk, of a weight row of the tile.
+  HWY_INLINE void fetch_codes(int64_t row, int32_t segment) const {
+    _mm_prefetch(codes + row * codes_stride + segment * 64, _MM_HINT_T0);
+    _mm_prefetch(codes + (row + kFar) * codes_stride + segment * 64, _MM_HINT_T1);
+  }
+  HWY_INLINE void fetch_rest(int32_t segment) const {
     EXODE_UNROLL
-    for (int n = first; n < last; ++n) {
-      _mm_prefetch(codes + n * codes_stride + segment * 64, _MM_HINT_T0);
-      _mm_prefetch(codes + (n + 24) * codes_stride + segment * 64, _MM_HINT_T1);
-    }
+    for (int row = kDecode; row < kTileRows; ++row) fetch_codes(row, segment);
+    // As many segments as rows; the scales of a chunk lie within a cache line.
+    _mm_prefetch(scales + segment * scales_stride, _MM_HINT_T0);
   }
 };
+static_assert(kFixedChunk == kTileRows && Ahead::kDecode == kTileQuads);
 
 // Where four weight rows are in a table with a row for each; past the end of the table the last row
 // again, whose sums nobody reads.
@@ -134,7 +141,7 @@ HWY_NOINLINE void decode_tile(const QuadSource (&quads)[kTileQuads], const Span&
     const QuadRows<uint8_t> codes = quads[q].codes;
     QuadSegment* out = work.quads[q];
     for (int32_t segment = segments.begin; segment < segments.end; ++segment) {
-      ahead.fetch(q * kDecodeFetch, (q + 1) * kDecodeFetch, segment - segments.begin);
+      ahead.fetch_codes(q, segment - segments.begin);
       decode_codes(codes, segment, *out++);
     }
   }
@@ -196,18 +203,23 @@ struct FixedTile {
   }
 };
 
-// XR input rows, `stride` segments apart, against the quads of a tile over `count` segments.
+// Input rows that are in the sums at the same time.
+struct Panel {
+  const FixedSegment* x;  // [rows, stride]
+  int64_t stride;
+  int32_t rows;
+};
+
+// The first XR rows of a panel against the quads of a tile over `count` segments.
 template <int XR, bool kZeros>
-HWY_NOINLINE void fixed_block(const FixedSegment* input, int64_t stride, const Ahead* ahead,
-                              const QuadSegment* quad, int32_t count, float* sums) {
+HWY_NOINLINE void fixed_block(const Panel& panel, const Ahead* ahead, const QuadSegment* quad,
+                              int32_t count, float* sums) {
+  const FixedSegment* input = panel.x;
   for (int32_t segment = 0; segment < count; ++segment, ++quad, ++input) {
     const FixedSegment* x[XR];
     EXODE_UNROLL
-    for (int r = 0; r < XR; ++r) x[r] = input + r * stride;
-    if (ahead != nullptr) {
-      ahead->fetch(2 * kDecodeFetch, kTileRows, segment);
-      _mm_prefetch(ahead->scales + segment * ahead->scales_stride, _MM_HINT_T0);
-    }
+    for (int r = 0; r < XR; ++r) x[r] = input + r * panel.stride;
+    if (ahead != nullptr) ahead->fetch_rest(segment);
     FixedTile<XR> tile;
     tile.start(x);
     tile.add(x, quad);
@@ -228,31 +240,23 @@ HWY_NOINLINE void fixed_block(const FixedSegment* input, int64_t stride, const A
   }
 }
 
-// Input rows that are in the sums at the same time.
-struct Panel {
-  const FixedSegment* x;  // [rows, stride]
-  int64_t stride;
-  int32_t rows;
-};
-
 template <bool kZeros>
-void tile_panel(const Panel& panel, const Span& segments, const Ahead& next,
-                const QuadSegment* quad, float* sums) {
+void tile_panel(Panel left, const Span& segments, const Ahead& next, const QuadSegment* quad,
+                float* sums) {
   const int32_t count = segments.end - segments.begin;
-  const FixedSegment* x = panel.x + segments.begin;
-  int32_t left = panel.rows;
   const Ahead* ahead = &next;
-  for (; left >= 4; left -= 4, x += 4 * panel.stride, sums += 4 * kRowSums) {
-    fixed_block<4, kZeros>(x, panel.stride, ahead, quad, count, sums);
+  left.x += segments.begin;
+  for (; left.rows >= 4; left.rows -= 4, left.x += 4 * left.stride, sums += 4 * kRowSums) {
+    fixed_block<4, kZeros>(left, ahead, quad, count, sums);
     ahead = nullptr;
   }
-  if (left == 3) fixed_block<3, kZeros>(x, panel.stride, ahead, quad, count, sums);
-  if (left == 2) fixed_block<2, kZeros>(x, panel.stride, ahead, quad, count, sums);
-  if (left == 1) fixed_block<1, kZeros>(x, panel.stride, ahead, quad, count, sums);
+  if (left.rows == 3) fixed_block<3, kZeros>(left, ahead, quad, count, sums);
+  if (left.rows == 2) fixed_block<2, kZeros>(left, ahead, quad, count, sums);
+  if (left.rows == 1) fixed_block<1, kZeros>(left, ahead, quad, count, sums);
 }
 
-// Weight rows of a stripe against a panel.
-void stripe_panel(const MatMulJob& job, const Panel& panel, const Span& rows, float* out) {
+// Weight rows of a tile against a panel.
+void full_panel(const MatMulJob& job, const Panel& panel, const Span& rows, float* out) {
   const int32_t segments = padded_cols(job.w->cols) / kInt4Block;
   const QuadSource quads[kTileQuads] = {{*job.w, rows}, {*job.w, {rows.begin + kQuad, rows.end}}};
   auto& work = *reinterpret_cast<Workspace*>(job.scratch);
@@ -288,7 +292,7 @@ void fixed_range(const MatMulJob& job, const Span& rows) {
     const Panel panel{job.fixed + input * stride, stride, HWY_MIN(inputs, job.rows - input)};
     for (int32_t row = rows.begin; row < rows.end; row += kTileRows) {
       const Span tile{row, HWY_MIN(row + kTileRows, rows.end)};
-      stripe_panel(job, panel, tile, job.out + input * job.out_stride);
+      full_panel(job, panel, tile, job.out + input * job.out_stride);
     }
   }
 }

@@ -1,10 +1,11 @@
 // The inner products of int4 weights in integers, for machines with 8-bit dot products (AVX-512
-// VNNI): a multiply-add takes 64 weights instead of 16, and decoding them costs a fifth.
+// VNNI): an operation multiplies 64 codes instead of 16, and decoding costs a quarter.
 //
-// Inputs become fixed-point numbers that share a scale per segment of 128: x = scale · X with |X| <
-// 2^23, about what f32 resolves of the largest of them. X is split into three signed digits of base
-// 256, one dot product each. All of this is exact; only the sums of segments, scaled, are added in
-// f32, in the order of K. So a row has the same bits whatever runs beside it.
+// Inputs become fixed-point numbers that share a scale per segment of 128: x = scale · X with
+// |X| < 2^21 and X = d0 + 2^8 d1 − 2^15 d2 for signed bytes d0, d1, d2, one dot product each. The
+// sum of a segment is exact; only these sums, scaled, are added in f32, in the order of K. So a row
+// has the same bits whatever runs beside it. Against f32 products the mean error of random rows is
+// 3e-7 of their size. Inputs that are not finite make the whole row NaN.
 #pragma once
 
 #include <cstddef>
