@@ -1,5 +1,5 @@
-// test_ops [--device=cuda [--math=exact|fast]] [--simd=sse4|avx2|avx3|best] [--guarded] [--isolated]
-//          [gtest flags]
+// test_ops [--device=cuda [--math=exact|fast]] [--simd=sse4|avx2|avx3|best] [--guarded]
+//          [--isolated] [gtest flags]
 //
 // --device  what is held against the reference (ops/target.h)
 // --math    fast: matrix products with 16-bit operands, bounds to match

@@ -12,12 +12,10 @@
 // unrolled, which -O2 does not do by itself.
 #define EXODE_UNROLL _Pragma("GCC unroll 8")
 
-// What hwy::SupportedTargets() calls AVX3_DL has all of these, and more. Highway's own list for that
-// target names another kind of VNNI.
 // GCC 12 takes the deliberately undefined operands of some intrinsics for mistakes.
 HWY_DIAGNOSTICS(push)
 HWY_DIAGNOSTICS_OFF(disable : 4701, ignored "-Wuninitialized")
-HWY_DIAGNOSTICS_OFF(disable : 4703, ignored "-Wmaybe-uninitialized")
+// See takes_fixed(). Highway's own list for its target AVX3_DL names another kind of VNNI.
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vnni,gfni,fma")
 namespace exode::cpu {
 namespace {
@@ -26,7 +24,8 @@ constexpr int32_t kFixedChunk = 8;  // segments: those of four input rows fill a
 constexpr int32_t kTileQuads = 2;   // 24 sums with four input rows
 constexpr int32_t kTileRows = kTileQuads * kQuad;
 constexpr int64_t kRowSums = kTileQuads * 16;
-// What the middle and the top digit count. They have 7 bits: sums of 32 products with a code fit 16. So do these factors, only because the top one is negative.
+// What the middle and the top digit count. These digits have 7 bits: sums of 32 products with a
+// code fit 16, and so do these factors, though only because the top one is negative.
 constexpr int32_t kMiddle = 1 << 8, kTop = -(1 << 15);
 
 // A segment of four weight rows, ready for dot products. Lane n of 128 bits of codes[h][p] is what
