@@ -375,6 +375,7 @@ HWY_DIAGNOSTICS(pop)
 namespace exode::cpu {
 
 bool takes_fixed(const WeightView& w) {
+  // Highway's AVX3_DL stands for all extensions named above but GFNI.
   static const bool machine =
       (hwy::SupportedTargets() & HWY_AVX3_DL) != 0 && __builtin_cpu_supports("gfni");
   return machine && w.layout == WeightLayout::kInt4Group && w.group % kInt4Block == 0;

@@ -4,7 +4,8 @@
 // is cut into segments of 128 inputs, a segment into its scale groups; a group is summed in vector
 // lanes, scaled once, and added to the lanes of the output; lanes are added at the end. Small row
 // counts decode weights in registers, large ones decode a few weight rows into a buffer and reuse
-// them, in the same order: every row gets the same bits whatever else is in the batch.
+// them, in the same order: every row gets the same bits whatever else is in the batch. Where the
+// machine can, int4 weights of long groups take another way (matmul_fixed.h).
 #pragma once
 
 #include <algorithm>
