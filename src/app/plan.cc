@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <thread>
 
 #include "app/commands.h"
 #include "app/device_facts.h"
@@ -52,6 +53,11 @@ Result<Target> make_target(const Options& o) {
     }
   } else {
     target.caps.name = "cpu";
+  }
+  if (target.backend == Backend::kCpu) {  // kernels keep scratch for each thread
+    target.caps.multiprocessors = o.engine.threads > 0
+                                      ? o.engine.threads
+                                      : static_cast<int32_t>(std::thread::hardware_concurrency());
   }
   if (target.memory <= target.reserve) {
     return invalid(fmt::format("--memory {} does not even hold the CUDA context ({})", o.memory,

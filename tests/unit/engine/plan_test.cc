@@ -19,6 +19,7 @@ EngineConfig tiny(const std::string& name = "tiny-int4") {
   config.synthetic = name;
   config.max_num_seqs = 2;
   config.max_num_batched_tokens = 32;
+  config.threads = 1;  // as many as plan() describes: kernels keep scratch for each
   return config;
 }
 
