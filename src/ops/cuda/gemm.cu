@@ -149,6 +149,7 @@ void run_problem(Stream& stream, const Problem& p, Scratch scratch) {
 }  // namespace gemm
 
 bool gemm_applies(const WeightView& w) {
+  if (w.layout == WeightLayout::kInt8Group) return false;
   const auto bytes = static_cast<int64_t>(dtype_bytes(w.codes.dtype));
   const bool aligned = reinterpret_cast<uintptr_t>(w.codes.data) % 16 == 0 &&
                        w.codes.row_stride * bytes % 16 == 0 && w.codes.cols() * bytes % 16 == 0;

@@ -11,6 +11,7 @@
 
 namespace exode::cuda::gemm {
 
+constexpr int kBlock = kInt4Block;  // inputs
 constexpr int kBlockMmas = kBlock / 16;
 constexpr int kBlockTasks = kBlock / 8;
 
