@@ -9,7 +9,7 @@ using testing::HostTensor;
 using testing::OpRunner;
 
 // More than one run of the CPU kernels, and no round number.
-constexpr Shape kShapes[] = {{1}, {7}, {3, 5}, {600001}};
+const Shape kShapes[] = {{1}, {7}, {3, 5}, {600001}};
 
 std::vector<float> filled(Backend backend, DType dtype, const Shape& shape) {
   OpRunner run(backend, 3);
