@@ -245,18 +245,16 @@ Result<std::unique_ptr<Device>> open_cuda_device(const DeviceOptions& options) {
   CudaGpu gpu{.name = properties.name, .major = properties.major, .minor = properties.minor};
   EXODE_TRY(succeeded(cudaMemGetInfo(&gpu.free_bytes, &gpu.total_bytes)));
   EXODE_TRY(require_usable(gpu, EXODE_CUDA_ARCHS, kMargin));
-  size_t free_bytes = 0, total_bytes = 0;
-  EXODE_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
-  size_t usable = free_bytes - std::min(free_bytes, kMargin);
+  size_t usable = gpu.free_bytes - std::min(gpu.free_bytes, kMargin);
   if (options.total_limit > 0) {
-    const size_t taken = total_bytes - free_bytes + kLateReserve;
+    const size_t used = gpu.total_bytes - gpu.free_bytes, taken = used + kLateReserve;
     if (taken >= options.total_limit) {
-      return Error{ErrorCode::kOutOfMemory,
-                   fmt::format("the driver already reports {:.2f} GiB in use on {} (context and "
-                               "other programs), and code and graphs take {:.2f} GiB more; "
-                               "--gpu-memory-limit {:.2f} GiB leaves nothing: raise it",
-                               gib(total_bytes - free_bytes), properties.name, gib(kLateReserve),
-                               gib(options.total_limit))};
+      return Error{
+          ErrorCode::kOutOfMemory,
+          fmt::format("the driver already reports {:.2f} GiB in use on {} (context and "
+                      "other programs), and code and graphs take {:.2f} GiB more; "
+                      "--gpu-memory-limit {:.2f} GiB leaves nothing: raise it",
+                      gib(used), properties.name, gib(kLateReserve), gib(options.total_limit))};
     }
     usable = std::min(usable, options.total_limit - taken);
   }
