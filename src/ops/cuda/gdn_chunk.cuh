@@ -33,9 +33,9 @@ struct ChunkArgs {
 };
 
 struct ChunkRows {
-  int s = -1;  // −1: no chunk has this number
-  int row;     // of the slice, at the chunk's start; negative if the slice starts later
-  int rows;    // of the slice
+  int s;     // −1: no chunk has this number
+  int row;   // of the slice, at the chunk's start; negative if the slice starts later
+  int rows;  // of the slice
   __device__ bool live(int t) const { return row + t >= 0 && row + t < rows; }
 };
 
