@@ -1,5 +1,5 @@
-// exode_bench_small_ops [attend|moe|sample|stream…]: checks the small CUDA kernels on a GPU and times
-// them. Exits non-zero when a check fails.
+// exode_bench_small_ops [attend|gdn|moe|sample|stream…]: checks the small CUDA kernels on a GPU and
+// times them. Exits non-zero when a check fails.
 #include <string_view>
 
 #include "cuda/small_ops.h"
@@ -13,6 +13,7 @@ int main(int argc, char** argv) {
   };
   Lab lab;
   if (asked("attend")) time_attend(lab);
+  if (asked("gdn")) time_gdn(lab);
   if (asked("moe")) {
     check_moe(lab);
     time_moe(lab);

@@ -111,6 +111,7 @@ inline double nmse(const std::vector<float>& actual, const std::vector<float>& e
 }
 
 void time_attend(Lab& lab);
+void time_gdn(Lab& lab);
 void check_moe(Lab& lab);
 void time_moe(Lab& lab);
 void check_sample(Lab& lab);
