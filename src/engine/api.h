@@ -79,7 +79,7 @@ struct EngineFacts {
   std::vector<PlanLine> plan;  // every line of the memory plan
   std::vector<std::pair<std::string, int32_t>> weight_formats;
   std::string self_test;  // what it compared; empty = it did not run
-  std::string head;  // what the output head became and why
+  std::string head;       // what the output head became and why
   size_t embedding_host_bytes = 0;
   double load_seconds = 0;    // all of the start
   double weight_seconds = 0;  // reading weights alone
