@@ -81,7 +81,7 @@ class Bench {
   explicit Bench(const Options& o)
       : o_(o),
         device_(open_device({.name = "cpu", .threads = o.threads}).value()),
-        ops_(cpu_ops(device_->caps())),
+        ops_(cpu_ops(device_->caps(), Numerics::kFast)),  // what --dtype bf16 runs
         weights_(take(o.quick ? size_t{64} << 20 : size_t{1} << 30)),
         x_(take(size_t{kPrefillRows} * kCols * sizeof(float))),
         out_(take(size_t{kDecodeRowsMax} * kOutMax * sizeof(float))),

@@ -57,10 +57,9 @@ Status check_config(const EngineConfig& c) {
 }
 
 Result<OpTable> ops_of(const Device& device, DType dtype) {
-  if (device.backend() == Backend::kCpu) return cpu_ops(device.caps());
-  if (device.backend() == Backend::kCuda) {
-    return cuda_ops(device.caps(), dtype == DType::kF32 ? Numerics::kExact : Numerics::kFast);
-  }
+  const Numerics numerics = dtype == DType::kF32 ? Numerics::kExact : Numerics::kFast;
+  if (device.backend() == Backend::kCpu) return cpu_ops(device.caps(), numerics);
+  if (device.backend() == Backend::kCuda) return cuda_ops(device.caps(), numerics);
   return unsupported(fmt::format("no op table for device {}", device.caps().name));
 }
 

@@ -37,10 +37,10 @@ const Kernel<Op>& kernel_for(const OpTable& table, const Op&) {
 }
 
 OpTable ref_ops(const DeviceCaps& caps);  // slow, obvious, double-accumulating: the judge in tests
-OpTable cpu_ops(const DeviceCaps& caps);
 
 // kFast: operands of matrix products in 16 bits where a kernel gains by it; sums stay in f32.
 enum class Numerics : uint8_t { kExact, kFast };
+OpTable cpu_ops(const DeviceCaps& caps, Numerics numerics = Numerics::kExact);
 OpTable cuda_ops(const DeviceCaps& caps, Numerics numerics);  // no kernels in builds without CUDA
 
 }  // namespace exode

@@ -115,7 +115,7 @@ class OpRunner {
     } else {
       own_device_ = open_device({.name = "cpu", .threads = threads}).value();
       device_ = own_device_.get();
-      table_ = tested ? cpu_ops(device_->caps()) : ref_ops(device_->caps());
+      table_ = tested ? cpu_ops(device_->caps(), target().numerics) : ref_ops(device_->caps());
     }
     on_copies_ = tested && (on_cuda() || target().guarded);
   }

@@ -20,7 +20,7 @@ Target& target();  // set by main() once, before any test
 
 inline bool on_cuda() { return target().cuda != nullptr; }
 // Whether matrix products may take 16-bit operands.
-inline bool fast_math() { return on_cuda() && target().numerics == Numerics::kFast; }
+inline bool fast_math() { return target().numerics == Numerics::kFast; }
 
 // Whether the words through which blocks of a kernel talk are as the next kernel expects them.
 bool counters_are_zero(Device& device);

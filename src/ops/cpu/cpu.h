@@ -41,6 +41,11 @@ void launch(Stream&, const ops::FillRandom&, Scratch);
 void launch(Stream&, const ops::ReadWords&, Scratch);
 void launch(Stream&, const ops::CopyBytes&, Scratch);
 
+// Numerics::kFast, where that is another kernel; same scratch.
+void launch_fast(Stream&, const ops::MatMul&, Scratch);
+void launch_fast(Stream&, const ops::MatMulSwiGlu&, Scratch);
+void launch_fast(Stream&, const ops::MoeExperts&, Scratch);
+
 size_t scratch_bytes(const DeviceCaps&, const ops::MatMul&);
 size_t scratch_bytes(const DeviceCaps&, const ops::MatMulSwiGlu&);
 size_t scratch_bytes(const DeviceCaps&, const ops::CausalConv&);

@@ -20,7 +20,9 @@ size_t scratch_bytes(const DeviceCaps& caps, const ops::MatMul& op) {
          fixed_bytes(op.w, op.x.rows(), threads);
 }
 
-void launch(Stream& stream, const ops::MatMul& op, Scratch scratch) {
+namespace {
+
+void multiply(Stream& stream, const ops::MatMul& op, Scratch scratch, bool fast) {
   require_f32({op.x, op.out});
   auto* fixed = reinterpret_cast<FixedSegment*>(scratch.data());
   auto* memory = reinterpret_cast<float*>(scratch.data() +
@@ -32,7 +34,8 @@ void launch(Stream& stream, const ops::MatMul& op, Scratch scratch) {
                 .out = op.out.row<float>(0),
                 .out_stride = op.out.row_stride,
                 .scratch = memory + padded_floats(op),
-                .fixed = fixed};
+                .fixed = fixed,
+                .fast = fast};
   if (needs_padding(op)) {
     pad_rows(job.x, job.x_stride, job.rows, op.w.cols, memory);
     job.x = memory;
@@ -40,8 +43,6 @@ void launch(Stream& stream, const ops::MatMul& op, Scratch scratch) {
   }
   matmul_all(stream.pool(), job);
 }
-
-namespace {
 
 // The product of both halves, before they are combined.
 TensorView both_halves(const ops::MatMulSwiGlu& op, std::byte* memory) {
@@ -60,11 +61,28 @@ size_t scratch_bytes(const DeviceCaps& caps, const ops::MatMulSwiGlu& op) {
   return both_halves_bytes(op) + scratch_bytes(caps, product);
 }
 
-void launch(Stream& stream, const ops::MatMulSwiGlu& op, Scratch scratch) {
+namespace {
+
+void multiply(Stream& stream, const ops::MatMulSwiGlu& op, Scratch scratch, bool fast) {
   const TensorView halves = both_halves(op, scratch.data());
-  launch(stream, ops::MatMul{.x = op.x, .w = op.w, .out = halves},
-         scratch.subspan(both_halves_bytes(op)));
+  multiply(stream, ops::MatMul{.x = op.x, .w = op.w, .out = halves},
+           scratch.subspan(both_halves_bytes(op)), fast);
   launch(stream, ops::SwiGlu{.gate_up = halves, .out = op.out}, {});
+}
+
+}  // namespace
+
+void launch(Stream& stream, const ops::MatMul& op, Scratch scratch) {
+  multiply(stream, op, scratch, false);
+}
+void launch(Stream& stream, const ops::MatMulSwiGlu& op, Scratch scratch) {
+  multiply(stream, op, scratch, false);
+}
+void launch_fast(Stream& stream, const ops::MatMul& op, Scratch scratch) {
+  multiply(stream, op, scratch, true);
+}
+void launch_fast(Stream& stream, const ops::MatMulSwiGlu& op, Scratch scratch) {
+  multiply(stream, op, scratch, true);
 }
 
 }  // namespace exode::cpu

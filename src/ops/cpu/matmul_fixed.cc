@@ -159,10 +159,10 @@ HWY_INLINE __m512i broadcast(const void* p) {
   return _mm512_broadcast_i32x4(_mm_load_si128(static_cast<const __m128i*>(p)));
 }
 
-// XR input rows against the quads of a tile over one segment.
-template <int XR>
+// XR input rows of kDigits digits against the quads of a tile over one segment.
+template <int XR, int kDigits>
 struct FixedTile {
-  __m512i sum[XR][kTileQuads][3];
+  __m512i sum[XR][kTileQuads][kDigits];
 
   HWY_INLINE void start(const FixedSegment* const (&x)[XR]) {
     EXODE_UNROLL
@@ -170,7 +170,8 @@ struct FixedTile {
       EXODE_UNROLL
       for (int q = 0; q < kTileQuads; ++q) {
         sum[r][q][0] = broadcast(x[r]->start);
-        sum[r][q][1] = sum[r][q][2] = _mm512_setzero_si512();
+        EXODE_UNROLL
+        for (int d = 1; d < kDigits; ++d) sum[r][q][d] = _mm512_setzero_si512();
       }
     }
   }
@@ -183,7 +184,7 @@ struct FixedTile {
       EXODE_UNROLL
       for (int r = 0; r < XR; ++r) {
         EXODE_UNROLL
-        for (int d = 0; d < 3; ++d) {
+        for (int d = 0; d < kDigits; ++d) {
           const __m512i digits = broadcast(x[r]->digits[d][i / 4] + i % 4 * 16);
           EXODE_UNROLL
           for (int q = 0; q < kTileQuads; ++q) {
@@ -196,8 +197,10 @@ struct FixedTile {
   // Σ (code − 8) · X. The sums of the upper digits fit 16 bits, so that a dot product of pairs, the
   // second of which is dropped, multiplies and adds them.
   HWY_INLINE __m512 total(int r, int q) const {
+    static_assert(kDigits == 2 || kDigits == 3);
     const __m512i middle = _mm512_set1_epi32(kMiddle), top = _mm512_set1_epi32(0xffff & kTop);
     const __m512i low = _mm512_dpwssd_epi32(sum[r][q][0], sum[r][q][1], middle);
+    if constexpr (kDigits == 2) return _mm512_cvtepi32_ps(low);
     return _mm512_cvtepi32_ps(_mm512_dpwssd_epi32(low, sum[r][q][2], top));
   }
 };
@@ -210,7 +213,7 @@ struct Panel {
 };
 
 // The first XR rows of a panel against the quads of a tile over `count` segments.
-template <int XR, bool kZeros>
+template <int XR, int kDigits, bool kZeros>
 HWY_NOINLINE void fixed_block(const Panel& panel, const Ahead* ahead, const QuadSegment* quad,
                               int32_t count, float* sums) {
   const FixedSegment* input = panel.x;
@@ -219,7 +222,7 @@ HWY_NOINLINE void fixed_block(const Panel& panel, const Ahead* ahead, const Quad
     EXODE_UNROLL
     for (int r = 0; r < XR; ++r) x[r] = input + r * panel.stride;
     if (ahead != nullptr) ahead->fetch_rest(segment);
-    FixedTile<XR> tile;
+    FixedTile<XR, kDigits> tile;
     tile.start(x);
     tile.add(x, quad);
     EXODE_UNROLL
@@ -239,46 +242,75 @@ HWY_NOINLINE void fixed_block(const Panel& panel, const Ahead* ahead, const Quad
   }
 }
 
-template <bool kZeros>
+template <int kDigits, bool kZeros>
 void tile_panel(Panel left, const Span& segments, const Ahead& next, const QuadSegment* quad,
                 float* sums) {
   const int32_t count = segments.end - segments.begin;
   const Ahead* ahead = &next;
   left.x += segments.begin;
   for (; left.rows >= 4; left.rows -= 4, left.x += 4 * left.stride, sums += 4 * kRowSums) {
-    fixed_block<4, kZeros>(left, ahead, quad, count, sums);
+    fixed_block<4, kDigits, kZeros>(left, ahead, quad, count, sums);
     ahead = nullptr;
   }
-  if (left.rows == 3) fixed_block<3, kZeros>(left, ahead, quad, count, sums);
-  if (left.rows == 2) fixed_block<2, kZeros>(left, ahead, quad, count, sums);
-  if (left.rows == 1) fixed_block<1, kZeros>(left, ahead, quad, count, sums);
+  if (left.rows == 3) fixed_block<3, kDigits, kZeros>(left, ahead, quad, count, sums);
+  if (left.rows == 2) fixed_block<2, kDigits, kZeros>(left, ahead, quad, count, sums);
+  if (left.rows == 1) fixed_block<1, kDigits, kZeros>(left, ahead, quad, count, sums);
 }
 
-// Weight rows of a tile against a panel.
+using TilePanel = void (*)(Panel, const Span&, const Ahead&, const QuadSegment*, float*);
+TilePanel tile_panel(const MatMulJob& job) {
+  const bool zeros = !job.w->zeros.empty();
+  if (job.fast) return zeros ? tile_panel<2, true> : tile_panel<2, false>;
+  return zeros ? tile_panel<3, true> : tile_panel<3, false>;
+}
+
+// Sums of the lanes that belong to one weight row.
+void store_tile(const MatMulJob& job, const Panel& panel, const Span& rows, const float* sums,
+                float* out) {
+  for (int32_t r = 0; r < panel.rows; ++r) {
+    for (int32_t row = rows.begin; row < rows.end; ++row) {
+      const __m128 lanes = _mm_load_ps(sums + r * kRowSums + (row - rows.begin) * 4);
+      const __m128 pairs = _mm_add_ps(lanes, _mm_movehl_ps(lanes, lanes));
+      out[r * job.out_stride + row] = _mm_cvtss_f32(_mm_add_ss(pairs, _mm_movehdup_ps(pairs)));
+    }
+  }
+}
+
+// Tiles that use a chunk of the inputs before the next one, since all chunks of a few rows do not
+// fit the first cache; what their sums have room for.
+int32_t tiles_together(const Panel& panel) {
+  constexpr int32_t kMost = 8;
+  return HWY_MIN(kMost, kPanelRows / panel.rows);
+}
+
+// Weight rows of such tiles against a panel.
 void full_panel(const MatMulJob& job, const Panel& panel, const Span& rows, float* out) {
-  const int32_t segments = padded_cols(job.w->cols) / kInt4Block;
-  const QuadSource quads[kTileQuads] = {{*job.w, rows}, {*job.w, {rows.begin + kQuad, rows.end}}};
+  const WeightView& w = *job.w;
+  const int32_t segments = padded_cols(w.cols) / kInt4Block;
+  const int32_t tiles = (rows.end - rows.begin + kTileRows - 1) / kTileRows;
+  const int64_t tile_sums = panel.rows * kRowSums;
   auto& work = *reinterpret_cast<Workspace*>(job.scratch);
-  for (int64_t i = 0; i < panel.rows * kRowSums; i += 16) {
+  const auto tile = [&](int32_t i) {
+    const int32_t begin = rows.begin + i * kTileRows;
+    return Span{begin, HWY_MIN(begin + kTileRows, rows.end)};
+  };
+  for (int64_t i = 0; i < tiles * tile_sums; i += 16) {
     _mm512_store_ps(work.sums + i, _mm512_setzero_ps());
   }
   for (Span span{0, 0}; span.begin < segments; span.begin = span.end) {
     span.end = HWY_MIN(span.begin + kFixedChunk, segments);
-    const Ahead ahead = span.end < segments ? Ahead(*job.w, rows.begin, span.end)
-                                            : Ahead(*job.w, rows.begin + kTileRows, 0);
-    decode_tile(quads, span, job.w->group / kInt4Block, ahead, work);
-    if (job.w->zeros.empty()) {
-      tile_panel<false>(panel, span, ahead, work.quads[0], work.sums);
-    } else {
-      tile_panel<true>(panel, span, ahead, work.quads[0], work.sums);
+    for (int32_t i = 0; i < tiles; ++i) {
+      const Span own = tile(i);
+      const QuadSource quads[kTileQuads] = {{w, own}, {w, {own.begin + kQuad, own.end}}};
+      const Ahead ahead = i + 1 < tiles         ? Ahead(w, tile(i + 1).begin, span.begin)
+                          : span.end < segments ? Ahead(w, rows.begin, span.end)
+                                                : Ahead(w, rows.end, 0);
+      decode_tile(quads, span, w.group / kInt4Block, ahead, work);
+      tile_panel(job)(panel, span, ahead, work.quads[0], work.sums + i * tile_sums);
     }
   }
-  for (int32_t r = 0; r < panel.rows; ++r) {
-    for (int32_t row = rows.begin; row < rows.end; ++row) {
-      const __m128 lanes = _mm_load_ps(work.sums + r * kRowSums + (row - rows.begin) * 4);
-      const __m128 pairs = _mm_add_ps(lanes, _mm_movehl_ps(lanes, lanes));
-      out[r * job.out_stride + row] = _mm_cvtss_f32(_mm_add_ss(pairs, _mm_movehdup_ps(pairs)));
-    }
+  for (int32_t i = 0; i < tiles; ++i) {
+    store_tile(job, panel, tile(i), work.sums + i * tile_sums, out);
   }
 }
 
@@ -289,9 +321,10 @@ void fixed_range(const MatMulJob& job, const Span& rows) {
   const int32_t inputs = panel_rows(width);
   for (int32_t input = 0; input < job.rows; input += inputs) {
     const Panel panel{job.fixed + input * stride, stride, HWY_MIN(inputs, job.rows - input)};
-    for (int32_t row = rows.begin; row < rows.end; row += kTileRows) {
-      const Span tile{row, HWY_MIN(row + kTileRows, rows.end)};
-      full_panel(job, panel, tile, job.out + input * job.out_stride);
+    const int32_t together = tiles_together(panel) * kTileRows;
+    for (int32_t row = rows.begin; row < rows.end; row += together) {
+      const Span some{row, HWY_MIN(row + together, rows.end)};
+      full_panel(job, panel, some, job.out + input * job.out_stride);
     }
   }
 }
@@ -328,8 +361,11 @@ HWY_INLINE void arrange_digits(const __m512i (&x)[4], __m512i (&digits)[3]) {
   digits[2] = choose(low, _mm512_srli_epi32(even01, 16), even23);
 }
 
-void convert_segment(const float* x, FixedSegment& out) {
-  constexpr float kLargest = -63.0f * kTop;
+// The largest input becomes 63 times what the top digit counts, so that the other digits fit beside
+// it. Without the third digit that is zero.
+constexpr float kLargest = -63.0f * kTop, kLargestFast = 63.0f * kMiddle;
+
+void convert_segment(const float* x, float to, FixedSegment& out) {
   constexpr int32_t kInfinity = 0x7f800000;
   __m512 v[8];
   // As integers, infinity and what is not a number are larger than all numbers.
@@ -344,8 +380,8 @@ void convert_segment(const float* x, FixedSegment& out) {
   // Below this the factor would overflow.
   const float unit = HWY_MAX(_mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(most))), 0x1p-100f);
   // One value that is not a number makes the whole product such.
-  out.scale = finite ? unit / kLargest : __builtin_nanf("");
-  const __m512 factor = _mm512_set1_ps(finite ? kLargest / unit : 0.0f);
+  out.scale = finite ? unit / to : __builtin_nanf("");
+  const __m512 factor = _mm512_set1_ps(finite ? to / unit : 0.0f);
   __m512i total = _mm512_setzero_si512();
   EXODE_UNROLL
   for (int h = 0; h < 2; ++h) {
@@ -387,7 +423,8 @@ namespace {
 void convert(const MatMulJob& job, int32_t begin, int32_t end) {
   const int32_t segments = padded_cols(job.w->cols) / kInt4Block;
   for (int32_t i = begin; i < end; ++i) {
-    convert_segment(job.x + i / segments * job.x_stride + i % segments * kInt4Block, job.fixed[i]);
+    convert_segment(job.x + i / segments * job.x_stride + i % segments * kInt4Block,
+                    job.fast ? kLargestFast : kLargest, job.fixed[i]);
   }
 }
 

@@ -26,6 +26,7 @@ struct MatMulJob {
   int64_t out_stride = 0;
   float* scratch = nullptr;       // kScratchFloats per thread, 64-byte aligned
   FixedSegment* fixed = nullptr;  // fixed_bytes()
+  bool fast = false;              // inputs of 15 bits will do (matmul_fixed.h)
 };
 
 inline constexpr int32_t kQuad = 4;             // weight rows of a register tile

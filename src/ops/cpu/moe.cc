@@ -48,6 +48,7 @@ struct Experts {
   float* floats;
   int32_t* place;  // [rows · top_k] of (row, choice)
   int32_t* first;  // [experts + 1] first place of each expert
+  bool fast;
 
   int32_t hidden() const { return op.x.cols(); }
   int32_t inner() const { return op.down.cols; }
@@ -112,7 +113,8 @@ struct Experts {
                       .out = projected(begin),
                       .out_stride = 2 * int64_t{inner()},
                       .scratch = floats + layout.matmul,
-                      .fixed = fixed});
+                      .fixed = fixed,
+                      .fast = fast});
     pool.parallel_for(count, 8, [&](int32_t from, int32_t to) {
       for (int32_t i = from; i < to; ++i) activate(begin + i);
     });
@@ -123,7 +125,8 @@ struct Experts {
                       .out = result(begin),
                       .out_stride = hidden(),
                       .scratch = floats + layout.matmul,
-                      .fixed = fixed});
+                      .fixed = fixed,
+                      .fast = fast});
   }
 
   void combine() const {
@@ -149,11 +152,16 @@ size_t shared_scratch_bytes(const DeviceCaps& caps, const ops::MoeExperts& op) {
          std::max(scratch_bytes(caps, shared.gate_up), scratch_bytes(caps, shared.down));
 }
 
-void add_shared(Stream& stream, const ops::MoeExperts& op, Scratch scratch) {
+void add_shared(Stream& stream, const ops::MoeExperts& op, Scratch scratch, bool fast) {
   const ops::SharedExpertOps shared = ops::shared_expert_ops(op, scratch.data());
   const Scratch rest = scratch.subspan(ops::shared_expert_bytes(op));
-  launch(stream, shared.gate_up, rest);
-  launch(stream, shared.down, rest);
+  if (fast) {
+    launch_fast(stream, shared.gate_up, rest);
+    launch_fast(stream, shared.down, rest);
+  } else {
+    launch(stream, shared.gate_up, rest);
+    launch(stream, shared.down, rest);
+  }
   launch(stream, shared.add, {});
 }
 
@@ -190,7 +198,9 @@ void launch(Stream&, const ops::MoeRoute& op, Scratch) {
   }
 }
 
-void launch(Stream& stream, const ops::MoeExperts& op, Scratch scratch) {
+namespace {
+
+void run_experts(Stream& stream, const ops::MoeExperts& op, Scratch scratch, bool fast) {
   require_f32({op.x, op.out});
   const Layout layout(op, stream.pool().size());
   auto* floats = reinterpret_cast<float*>(scratch.data() + layout.fixed);
@@ -201,12 +211,22 @@ void launch(Stream& stream, const ops::MoeExperts& op, Scratch scratch) {
                         reinterpret_cast<FixedSegment*>(scratch.data()),
                         floats,
                         ints + layout.place,
-                        ints + layout.first};
+                        ints + layout.first,
+                        fast};
   experts.sort_pairs();
   experts.gather();
   for (int32_t e = 0; e < op.experts; ++e) experts.run(e);
   experts.combine();
-  if (!op.shared.empty()) add_shared(stream, op, scratch);
+  if (!op.shared.empty()) add_shared(stream, op, scratch, fast);
+}
+
+}  // namespace
+
+void launch(Stream& stream, const ops::MoeExperts& op, Scratch scratch) {
+  run_experts(stream, op, scratch, false);
+}
+void launch_fast(Stream& stream, const ops::MoeExperts& op, Scratch scratch) {
+  run_experts(stream, op, scratch, true);
 }
 
 }  // namespace exode::cpu

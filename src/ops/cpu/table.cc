@@ -9,23 +9,31 @@ concept HasScratch = requires(const DeviceCaps& caps, const Op& op) {
 };
 
 template <class Op>
-Kernel<Op> kernel() {
+concept HasFast = requires(Stream& stream, const Op& op) {
+  cpu::launch_fast(stream, op, {});
+};
+
+template <class Op>
+Kernel<Op> kernel(Numerics numerics) {
   Kernel<Op> k;
   k.launch = cpu::launch;
+  if (numerics == Numerics::kFast) {
+    if constexpr (HasFast<Op>) k.launch = cpu::launch_fast;
+  }
   if constexpr (HasScratch<Op>) k.scratch_bytes = cpu::scratch_bytes;
   return k;
 }
 
 template <class... Ops>
-void fill(std::tuple<Kernel<Ops>...>& kernels) {
-  ((std::get<Kernel<Ops>>(kernels) = kernel<Ops>()), ...);
+void fill(std::tuple<Kernel<Ops>...>& kernels, Numerics numerics) {
+  ((std::get<Kernel<Ops>>(kernels) = kernel<Ops>(numerics)), ...);
 }
 
 }  // namespace
 
-OpTable cpu_ops(const DeviceCaps& caps) {
+OpTable cpu_ops(const DeviceCaps& caps, Numerics numerics) {
   OpTable table{.backend = Backend::kCpu, .caps = caps, .kernels = {}};
-  fill(table.kernels);
+  fill(table.kernels, numerics);
   return table;
 }
 
