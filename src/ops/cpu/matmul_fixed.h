@@ -5,8 +5,8 @@
 // |X| < 2^21 and X = d0 + 2^8 d1 − 2^15 d2 for signed bytes d0, d1, d2, one dot product each. The
 // sum of a segment is exact; only these sums, scaled, are added in f32, in the order of K. So a row
 // has the same bits whatever runs beside it. Against f32 products the mean error of random rows is
-// 3e-7 of their size. Fast jobs do without d2: |X| < 2^14, still far finer than the bf16 activations
-// that fast numerics stand for. Inputs that are not finite make the whole row NaN.
+// 3e-7 of their size. Fast jobs do without d2: |X| < 2^14, still far finer than the bf16
+// activations that fast numerics stand for. Inputs that are not finite make the whole row NaN.
 #pragma once
 
 #include <cstddef>
